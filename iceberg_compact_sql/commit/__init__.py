@@ -1,0 +1,1 @@
+"""Snapshots: nothing lost, nothing doubled, nothing resurrected."""

@@ -1,0 +1,44 @@
+"""What a commit is asked to do, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from iceberg_compact_sql.rewrite.task import OutputFile
+from iceberg_compact_sql.table.model import LiveDelete, LiveFile
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """One unit that goes in whole or not at all: a file group of a compaction."""
+
+    key: int
+    removed: tuple[LiveFile, ...]
+    added: tuple[OutputFile, ...]
+    # The data sequence number that the added files carry; None: the new snapshot's own.
+    data_sequence_number: int | None
+    # Deletes that were applied to `removed`; the commit drops those that apply to nothing any more.
+    applied_deletes: tuple[LiveDelete, ...] = ()
+
+
+class Outcome(str, Enum):
+    """How a commit ended, as far as can be proved."""
+
+    COMMITTED = "committed"
+    NOTHING_TO_COMMIT = "nothing to commit"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReport:
+    """Exactly one of committed or conflicts holds each replacement's key, unless the outcome is unknown."""
+
+    outcome: Outcome
+    snapshot_id: int | None = None
+    committed: tuple[int, ...] = ()
+    conflicts: Mapping[int, str] = field(default_factory=dict)
+    removed_delete_files: int = 0
+    detail: str = ""

@@ -1,0 +1,1 @@
+"""Which files are rewritten and why: pure functions, no I/O."""

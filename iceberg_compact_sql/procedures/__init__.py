@@ -1,0 +1,1 @@
+"""One module a procedure: its parameters, its result columns, its spine."""

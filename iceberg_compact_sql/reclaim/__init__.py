@@ -1,0 +1,1 @@
+"""Freeing what no snapshot needs."""

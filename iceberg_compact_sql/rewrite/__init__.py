@@ -1,0 +1,1 @@
+"""Turning input files into output files; runs in Spark tasks."""

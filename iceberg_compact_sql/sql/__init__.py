@@ -1,0 +1,1 @@
+"""The way in: CALL text, parameters, the doors."""

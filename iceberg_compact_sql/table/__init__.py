@@ -1,0 +1,1 @@
+"""What a table is to us: catalogs, names, and the inventory of one snapshot."""

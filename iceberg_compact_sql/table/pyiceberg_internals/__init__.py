@@ -1,0 +1,1 @@
+"""The only place that touches private names of pyiceberg."""
