@@ -1,0 +1,63 @@
+"""What a procedure gets besides its arguments: the session, the clock, and the way to tables."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from iceberg_compact_sql.errors import IcebergCompactError
+from iceberg_compact_sql.table.session_view import SessionView
+
+if TYPE_CHECKING:
+    from iceberg_compact_sql.table.catalogs import OpenTable
+
+
+@dataclass(frozen=True)
+class Context:
+    """One call's surroundings. `spark` is None inside a table function, which only ever plans."""
+
+    view: SessionView
+    spark: Any = None
+    now_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+    # The catalog of `CALL catalog.system.procedure(...)`.
+    catalog: str | None = None
+
+    def open_table(self, name: str) -> OpenTable:
+        """The table that Spark would find under this name, freshly loaded."""
+        from iceberg_compact_sql.table.catalogs import open_table
+
+        return open_table(self.view, name, catalog=self.catalog)
+
+    def refresh(self, opened: OpenTable) -> None:
+        """Let Spark forget what it cached of a table that was changed, so that this session reads the new state."""
+        if self.spark is None or f"spark.sql.catalog.{opened.catalog_name}" not in self.view.conf:
+            return
+        try:
+            self.spark.catalog.refreshTable(opened.spark_name)
+        except IcebergCompactError:
+            raise
+        except Exception:  # noqa: S110 - a catalog that Spark itself cannot load has nothing cached
+            pass
+
+    def later(self) -> Context:
+        """The same surroundings with the clock read again."""
+        return replace(self, now_ms=int(time.time() * 1000))
+
+    def float_setting(self, name: str, default: float) -> float:
+        """A numeric setting of ours; a value that is no number is refused with its name."""
+        text = self.view.setting(name)
+        if text is None:
+            return default
+        try:
+            return float(text)
+        except ValueError:
+            raise IcebergCompactError(
+                f"setting spark.iceberg_compact_sql.{name} is {text!r}, not a number", hint="Set a number or unset it."
+            ) from None
+
+    @property
+    def cores(self) -> int:
+        """Cores of this machine that the driver process may use."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
