@@ -1,0 +1,39 @@
+"""Fixtures for every test, and the seeds that make a run repeatable; how to use them: tests/support/java.py."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+pytest_plugins = ["tests.support.java", "tests.support.plain", "tests.support.s3"]
+
+SEED = int(os.environ.get("TEST_SEED", "20260101"))
+
+_EXAMPLES = Path(tempfile.gettempdir()) / "iceberg-compact-sql-hypothesis"
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
+settings.register_profile("repeatable", derandomize=True, database=None, **_COMMON)
+settings.register_profile("explore", database=DirectoryBasedExampleDatabase(_EXAMPLES), **_COMMON)
+# The suite repeats itself exactly; HYPOTHESIS_PROFILE=explore looks for new examples each time.
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_report_header() -> str:
+    return f"seed {SEED} (TEST_SEED), hypothesis profile {os.environ.get('HYPOTHESIS_PROFILE', 'repeatable')}"
+
+
+@pytest.fixture(autouse=True)
+def seeded_random() -> None:
+    """The same random numbers in every run and in any order of tests."""
+    random.seed(SEED)
+
+
+@pytest.fixture
+def seed() -> int:
+    """For generators of one's own: numpy.random.default_rng(seed)."""
+    return SEED
