@@ -1,0 +1,39 @@
+"""The rows of a call, as a DataFrame that holds them: showing it runs nothing again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from iceberg_compact_sql.sql.parameters import Column, Row
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call gave: typed columns and rows in their order."""
+
+    procedure: str
+    columns: tuple[Column, ...]
+    rows: list[Row]
+
+    @property
+    def ddl(self) -> str:
+        return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
+
+
+def as_dataframe(spark: Any, answer: Answer) -> Any:
+    """A DataFrame over the rows themselves (a local relation): no job, and never a second run of the call."""
+    import pyarrow as pa
+
+    types = {
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "double": pa.float64(),
+        "boolean": pa.bool_(),
+        "string": pa.string(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    schema = pa.schema([pa.field(column.name, types[column.type]) for column in answer.columns])
+    by_column = zip(*answer.rows, strict=True) if answer.rows else ([] for _ in answer.columns)
+    arrays = [pa.array(list(values), type=field.type) for values, field in zip(by_column, schema, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))

@@ -1,0 +1,34 @@
+"""Errors in the flavour of the session that raised them: classic or Connect."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from iceberg_compact_sql.errors import IcebergCompactError
+
+
+def is_connect(spark: Any) -> bool:
+    """Whether a session talks to a Spark Connect server."""
+    return ".connect." in f"{type(spark).__module__}."
+
+
+def apply(error: IcebergCompactError, spark: Any) -> None:
+    """Make `error` an AnalysisException of the session's own family too, as `except` clauses there expect."""
+    if getattr(type(error), "_flavoured", False):
+        return
+    if is_connect(spark):
+        from pyspark.errors.exceptions.connect import AnalysisException as Connect
+
+        error.__class__ = _flavoured(type(error), Connect)
+        return
+    from pyspark.errors.exceptions.captured import AnalysisException as Classic
+
+    error.__class__ = _flavoured(type(error), Classic)
+    # What Spark's own methods read of an exception that came out of the JVM; ours did not.
+    error.__dict__.update(_origin=None, _desc=str(error), _stackTrace="", _cause=None)
+
+
+@cache
+def _flavoured(cls: type, base: type) -> type:
+    return type(cls.__name__, (cls, base), {"__module__": cls.__module__, "__doc__": cls.__doc__, "_flavoured": True})

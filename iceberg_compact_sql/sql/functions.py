@@ -1,0 +1,107 @@
+"""The same names as table functions: rows of what a call would do, never doing it.
+
+A Python table function runs in a worker, lazily, and again for every action and retry. So it only plans: its
+arguments are bound as a CALL's with `dry_run`, and the table is opened from the settings that the session had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from iceberg_compact_sql.errors import IcebergCompactError
+from iceberg_compact_sql.procedures.context import Context
+from iceberg_compact_sql.procedures.registry import procedures
+from iceberg_compact_sql.sql.binding import Given, bind
+from iceberg_compact_sql.sql.parameters import Column, Procedure, Row
+from iceberg_compact_sql.table.session_view import SessionView
+
+_REGISTERED = "_iceberg_compact_functions"
+
+
+def table_functions() -> tuple[Procedure, ...]:
+    """The procedures that are also table functions."""
+    return tuple(procedure for procedure in procedures().values() if procedure.table_function)
+
+
+def register_all(spark: Any, view: SessionView) -> None:
+    """Register every table function on a session, with the catalogs and names that it has now."""
+    for procedure in table_functions():
+        _register(spark, procedure.name, view)
+    setattr(spark, _REGISTERED, view)
+
+
+def keep_current(spark: Any, current_view: Callable[[], SessionView]) -> None:
+    """Register again if the session's catalogs, namespace or settings changed since."""
+    registered = getattr(spark, _REGISTERED, None)
+    if registered is not None:
+        view = current_view()
+        if view != registered:
+            register_all(spark, view)
+
+
+def unregister_all(spark: Any) -> None:
+    """Drop the table functions from a session."""
+    if getattr(spark, _REGISTERED, None) is not None:
+        for procedure in table_functions():
+            spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {procedure.name}").collect()
+        delattr(spark, _REGISTERED)
+
+
+def result_columns(name: str) -> tuple[Column, ...]:
+    """The columns of a table function: those of the dry run."""
+    procedure = procedures()[name]
+    return procedure.dry_run_columns or procedure.columns
+
+
+def planned_rows(name: str, view: SessionView, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Row]:
+    """The rows that `CALL name(..., dry_run => true)` gives; changes nothing."""
+    procedure = procedures()[name]
+    context = Context(view=view)
+    try:
+        arguments = _bound(procedure, context, args, kwargs)
+        return procedure.run(context, arguments)
+    except IcebergCompactError as error:
+        raise error.with_procedure(name)  # noqa: B904 - the same error, named
+
+
+def check(name: str, view: SessionView, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what binding these arguments would raise."""
+    try:
+        _bound(procedures()[name], Context(view=view), args, kwargs)
+    except IcebergCompactError as error:
+        raise error.with_procedure(name)  # noqa: B904 - the same error, named
+
+
+def _bound(procedure: Procedure, context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = [Given(value) for value in args] + [Given(value, key) for key, value in kwargs.items()]
+    arguments = bind(procedure, given, now_ms=context.now_ms, time_zone=context.view.time_zone)
+    return arguments.replace(dry_run=True) if procedure.parameter("dry_run") else arguments
+
+
+def _register(spark: Any, name: str, view: SessionView) -> None:
+    from pyspark.sql.functions import udtf
+    from pyspark.sql.types import StructType
+
+    class Planned:
+        """Filled in by the worker that evaluates the function."""
+
+        @staticmethod
+        def analyze(*args: Any, **kwargs: Any) -> Any:
+            from pyspark.sql.udtf import AnalyzeResult
+
+            from iceberg_compact_sql.sql import functions
+
+            for argument in (*args, *kwargs.values()):
+                if argument.isTable or not argument.isConstantExpression:
+                    raise IcebergCompactError("takes constant arguments only", procedure=name)
+            functions.check(name, view, tuple(a.value for a in args), {k: a.value for k, a in kwargs.items()})
+            fields = ", ".join(f"`{column.name}` {column.type}" for column in functions.result_columns(name))
+            return AnalyzeResult(schema=StructType.fromDDL(fields))
+
+        def eval(self, *args: Any, **kwargs: Any) -> Iterator[Row]:
+            from iceberg_compact_sql.sql import functions
+
+            yield from functions.planned_rows(name, view, args, kwargs)
+
+    spark.udtf.register(name, udtf(Planned))
