@@ -1,0 +1,81 @@
+"""Files of this machine, without following symbolic links."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from iceberg_compact_sql.reclaim.locations import split_location
+from iceberg_compact_sql.reclaim.stores import StoredFile
+
+
+class LocalStore:
+    """The local file system."""
+
+    def read(self, path: str) -> bytes:
+        return Path(local_path(path)).read_bytes()
+
+    def write(self, path: str, content: bytes) -> None:
+        target = Path(local_path(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(target.name + ".partial")
+        partial.write_bytes(content)
+        partial.replace(target)
+
+    def walk(self, root: str, enter: Callable[[str], bool]) -> Iterator[StoredFile]:
+        base = root.rstrip("/")
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            try:
+                scan = os.scandir(local_path(f"{base}/{folder}" if folder else base))
+            except FileNotFoundError:
+                # Removed since its parent was read: nothing in it is left to list.
+                continue
+            with scan:
+                for entry in scan:
+                    relative = f"{folder}/{entry.name}" if folder else entry.name
+                    if not enter(relative):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(relative)
+                    elif entry.is_file(follow_symlinks=False):
+                        try:
+                            status = entry.stat(follow_symlinks=False)
+                        except FileNotFoundError:
+                            continue
+                        yield StoredFile(f"{base}/{relative}", status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def stat(self, path: str) -> StoredFile | None:
+        try:
+            status = os.lstat(local_path(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return StoredFile(path, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def delete(self, path: str) -> None:
+        Path(local_path(path)).unlink()
+
+    def delete_many(self, paths: Sequence[str]) -> dict[str, str] | None:
+        return None
+
+    def move(self, source: str, target: str) -> None:
+        place = Path(local_path(target))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Path(local_path(source)).rename(place)
+
+
+def local_path(location: str) -> str:
+    """The path that the operating system knows."""
+    return split_location(location).path
+
+
+def through_symlink(root: str, path: str) -> bool:
+    """Whether any folder between a root and a file below it is a symbolic link."""
+    top, inner = local_path(root).rstrip("/"), os.path.dirname(local_path(path))  # noqa: PTH120
+    while len(inner) > len(top):
+        if os.path.islink(inner):  # noqa: PTH114
+            return True
+        inner = os.path.dirname(inner)  # noqa: PTH120
+    return False

@@ -1,0 +1,151 @@
+"""Files by their exact path on whatever a table lives on: reading, listing, deleting in bulk, moving.
+
+pyiceberg's FileIO cannot list, and takes `#` and `?` in a name for the end of it, so that it would delete another
+object; here the file systems below it are asked with the raw path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pyiceberg.io import FileIO
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential
+
+from iceberg_compact_sql import events
+from iceberg_compact_sql.reclaim.locations import Location, split_location
+
+T = TypeVar("T")
+R = TypeVar("R")
+DEFAULT_WORKERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as the store lists it; `modified_ms` is None where the store does not say."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int | None
+
+
+class Store(Protocol):
+    """One file system or bucket; paths are full locations, in the spelling that the caller uses."""
+
+    def read(self, path: str) -> bytes: ...
+
+    def write(self, path: str, content: bytes) -> None: ...
+
+    def walk(self, root: str, enter: Callable[[str], bool]) -> Iterator[StoredFile]:
+        """Every file below `root` whose relative path `enter` accepts; symbolic links are neither followed nor given."""
+        ...
+
+    def stat(self, path: str) -> StoredFile | None: ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file; FileNotFoundError if it is gone already."""
+        ...
+
+    def delete_many(self, paths: Sequence[str]) -> dict[str, str] | None:
+        """Delete in one request where the store can, giving reasons by path that failed; None where it cannot."""
+        ...
+
+    def move(self, source: str, target: str) -> None: ...
+
+
+def passing(error: BaseException) -> bool:
+    """Whether another try may help: not for what is missing or forbidden."""
+    return isinstance(error, OSError) and not isinstance(
+        error, (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+    )
+
+
+retrying = retry(
+    retry=retry_if_exception(passing), stop=stop_after_attempt(4), wait=wait_exponential(0.1, max=2), reraise=True
+)
+
+
+class Stores:
+    """The stores behind one table's FileIO, opened when first needed."""
+
+    def __init__(self, io: FileIO, *, workers: int | None = None) -> None:
+        self._io = io
+        self._open: dict[tuple[str, str], Store] = {}
+        self.workers = workers or DEFAULT_WORKERS
+
+    def of(self, path: str) -> Store:
+        location = split_location(path)
+        key = (location.scheme, location.authority)
+        if key not in self._open:
+            self._open[key] = _open_store(self._io, location)
+        return self._open[key]
+
+    def read(self, path: str) -> bytes:
+        return retrying(self.of(path).read)(path)
+
+    def write(self, path: str, content: bytes) -> None:
+        retrying(self.of(path).write)(path, content)
+
+    def stat(self, path: str) -> StoredFile | None:
+        return retrying(self.of(path).stat)(path)
+
+    def move(self, source: str, target: str) -> None:
+        retrying(self.of(source).move)(source, target)
+
+    def walk(self, root: str, enter: Callable[[str], bool] = lambda relative: True) -> Iterator[StoredFile]:
+        return self.of(root).walk(root, enter)
+
+    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """Results in order, worked out in threads; the first error goes up."""
+        if len(items) < 2 or self.workers == 1:
+            yield from map(work, items)
+            return
+        with ThreadPoolExecutor(min(self.workers, len(items)), thread_name_prefix="reclaim") as pool:
+            yield from pool.map(work, items, chunksize=1)
+
+    def delete(self, paths: Iterable[str]) -> dict[str, str]:
+        """Delete files in bulk and in parallel; a file that is gone already counts as deleted.
+
+        Returns the reason for each path that could not be deleted; never raises for a single file.
+        """
+        batches: dict[int, tuple[Store, list[str]]] = {}
+        for path in paths:
+            store = self.of(path)
+            batches.setdefault(id(store), (store, []))[1].append(path)
+        failures: dict[str, str] = {}
+        for store, batch in batches.values():
+            chunks = [batch[i : i + 1000] for i in range(0, len(batch), 1000)]
+            for failed in self.each(lambda chunk, store=store: _delete_chunk(store, chunk), chunks):  # type: ignore[misc]
+                failures.update(failed)
+        return failures
+
+
+def _delete_chunk(store: Store, paths: list[str]) -> dict[str, str]:
+    events.reach("reclaim.delete", paths=paths)
+    try:
+        answered = store.delete_many(paths)
+    except Exception:
+        answered = None
+    left = paths if answered is None else list(answered)
+    failures: dict[str, str] = {}
+    for path in left:
+        try:
+            retrying(store.delete)(path)
+        except FileNotFoundError:
+            continue
+        except Exception as error:
+            failures[path] = f"{type(error).__name__}: {error}"
+    return failures
+
+
+def _open_store(io: FileIO, location: Location) -> Store:
+    from iceberg_compact_sql.reclaim.local_store import LocalStore
+
+    if location.scheme == "file" and os.name == "posix":
+        return LocalStore()
+    from iceberg_compact_sql.reclaim.remote_stores import open_remote_store
+
+    return open_remote_store(io, location)
