@@ -1,8 +1,8 @@
 """Iceberg table maintenance as Spark SQL: `CALL compact_table('db.events', target => '512MB')`.
 
-    import iceberg_compact_sql
-    iceberg_compact_sql.register(spark)
-    spark.sql("CALL compact_table('db.events', target => '512MB')").show()
+import iceberg_compact_sql
+iceberg_compact_sql.register(spark)
+spark.sql("CALL compact_table('db.events', target => '512MB')").show()
 """
 
 from __future__ import annotations

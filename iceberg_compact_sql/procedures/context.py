@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, field, replace
@@ -34,12 +35,9 @@ class Context:
         """Let Spark forget what it cached of a table that was changed, so that this session reads the new state."""
         if self.spark is None or f"spark.sql.catalog.{opened.catalog_name}" not in self.view.conf:
             return
-        try:
+        # A catalog that Spark itself cannot load has nothing cached.
+        with contextlib.suppress(Exception):
             self.spark.catalog.refreshTable(opened.spark_name)
-        except IcebergCompactError:
-            raise
-        except Exception:  # noqa: S110 - a catalog that Spark itself cannot load has nothing cached
-            pass
 
     def later(self) -> Context:
         """The same surroundings with the clock read again."""

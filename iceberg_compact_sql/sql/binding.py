@@ -10,7 +10,14 @@ from typing import Any
 
 from iceberg_compact_sql.errors import InvalidArgumentError, did_you_mean
 from iceberg_compact_sql.sql.parameters import Arguments, Kind, Parameter, Procedure
-from iceberg_compact_sql.sql.units import LONG_MAX, format_bytes, format_duration, parse_duration_ms, parse_size, parse_time_ms
+from iceberg_compact_sql.sql.units import (
+    LONG_MAX,
+    format_bytes,
+    format_duration,
+    parse_duration_ms,
+    parse_size,
+    parse_time_ms,
+)
 
 _INT_MAX = 2**31 - 1
 
@@ -58,7 +65,7 @@ def _by_name(procedure: Procedure, called_as: str, given: Sequence[Given]) -> di
     known = {p.name for p in procedure.parameters}
     written: dict[str, Given] = {}
     for index, entry in enumerate(given):
-        where = {"procedure": called_as, "line": entry.line, "column": entry.column}
+        where: dict[str, Any] = {"procedure": called_as, "line": entry.line, "column": entry.column}
         if entry.name is None:
             if index >= len(positions):
                 raise InvalidArgumentError(
@@ -77,7 +84,9 @@ def _by_name(procedure: Procedure, called_as: str, given: Sequence[Given]) -> di
                     **where,
                 )
         if name in written:
-            raise InvalidArgumentError(f"argument '{name}' is given twice", argument=name, hint="Give it once.", **where)
+            raise InvalidArgumentError(
+                f"argument '{name}' is given twice", argument=name, hint="Give it once.", **where
+            )
         written[name] = entry
     return written
 
@@ -141,9 +150,10 @@ def _integer(value: Any, largest: int) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("is not a whole number")
-    if abs(value) > largest:
+    number: int = value
+    if abs(number) > largest:
         raise ValueError(f"is beyond {largest}")
-    return value
+    return number
 
 
 def _double(value: Any) -> float:

@@ -30,5 +30,5 @@ def apply(error: IcebergCompactError, spark: Any) -> None:
 
 
 @cache
-def _flavoured(cls: type, base: type) -> type:
+def _flavoured(cls: Any, base: Any) -> Any:
     return type(cls.__name__, (cls, base), {"__module__": cls.__module__, "__doc__": cls.__doc__, "_flavoured": True})

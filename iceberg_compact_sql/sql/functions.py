@@ -97,7 +97,8 @@ def _register(spark: Any, name: str, view: SessionView) -> None:
                     raise IcebergCompactError("takes constant arguments only", procedure=name)
             functions.check(name, view, tuple(a.value for a in args), {k: a.value for k, a in kwargs.items()})
             fields = ", ".join(f"`{column.name}` {column.type}" for column in functions.result_columns(name))
-            return AnalyzeResult(schema=StructType.fromDDL(fields))
+            schema: Any = StructType.fromDDL(fields)
+            return AnalyzeResult(schema=schema)
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[Row]:
             from iceberg_compact_sql.sql import functions

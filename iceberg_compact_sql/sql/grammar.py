@@ -10,7 +10,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from iceberg_compact_sql.errors import CallSyntaxError
 from iceberg_compact_sql.sql.binding import Given
@@ -53,13 +53,11 @@ class CallDialect(Spark):
         KEYWORDS = {word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word != "CALL"}
         STRING_ESCAPES = [*Spark.Tokenizer.STRING_ESCAPES, "'", '"']
 
-    class Parser(Spark.Parser):
+    class Parser(Spark.Parser):  # type: ignore[valid-type,misc]
         PRIMARY_PARSERS = {
             **Spark.Parser.PRIMARY_PARSERS,
             # The text between the quotes is read by our own rules: sqlglot's differ for doubled quotes.
-            TokenType.STRING: lambda self, token: exp.Literal(
-                this=_string_value(self.sql, token), is_string=True
-            ),
+            TokenType.STRING: lambda self, token: exp.Literal(this=_string_value(self.sql, token), is_string=True),
         }
 
         def _parse_statement(self) -> exp.Expression:
@@ -90,7 +88,9 @@ class CallDialect(Spark):
                 name = start.text
                 self._advance(2)
             elif following == TokenType.EQ and start.token_type != TokenType.STRING:
-                raise _Misplaced(f"named arguments are written {start.text} => value, not {start.text} = value", self._next)
+                raise _Misplaced(
+                    f"named arguments are written {start.text} => value, not {start.text} = value", self._next
+                )
             if not self._curr or self._curr.token_type in (TokenType.COMMA, TokenType.R_PAREN):
                 raise _Misplaced(f"expected a value{f' for argument {name}' if name else ''}", self._curr or None)
             value = self._parse_disjunction()
@@ -140,7 +140,8 @@ def print_call(call: Call) -> str:
     """SQL text that parses back to the same call."""
     parts = ".".join("`" + part.replace("`", "``") + "`" for part in call.parts)
     arguments = (
-        (f"`{a.name.replace('`', '``')}` => " if a.name is not None else "") + sql_literal(a.value) for a in call.arguments
+        (f"`{a.name.replace('`', '``')}` => " if a.name is not None else "") + sql_literal(a.value)
+        for a in call.arguments
     )
     return f"CALL {parts}({', '.join(arguments)})"
 
@@ -158,6 +159,7 @@ def _argument_nodes(sql: str, start: int) -> list[exp.Expression]:
     if not tokens:
         raise _Misplaced("expected ( after the procedure's name", None)
     [statement] = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, blanked)
+    assert statement is not None
     return list(statement.expressions)
 
 
@@ -169,7 +171,11 @@ def _arguments(sql: str, procedure: str, nodes: list[exp.Expression], evaluator:
         offset = node.meta["start"]
         if not named and any(entry.name is not None for entry in given):
             raise _syntax_error(
-                sql, procedure, f"argument {position} stands after a named argument", offset, hint="Positional ones go first."
+                sql,
+                procedure,
+                f"argument {position} stands after a named argument",
+                offset,
+                hint="Positional ones go first.",
             )
         try:
             value = evaluator.value(node.expression if named else node)

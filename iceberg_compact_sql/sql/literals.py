@@ -26,7 +26,9 @@ _UNITS = {
     "week": dt.timedelta(weeks=1),
 }
 _SPAN = re.compile(r"([+-])?\s*(?:(\d+)(?:\s+|\Z))?(?:(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(\.\d{1,9})?)?)?)?")
-EXPECTED = "expected a constant: a string, number, true, false, NULL, DATE/TIMESTAMP '...', INTERVAL, array(...) or map(...)"
+EXPECTED = (
+    "expected a constant: a string, number, true, false, NULL, DATE/TIMESTAMP '...', INTERVAL, array(...) or map(...)"
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,11 @@ class Evaluator:
         try:
             return _OPERATORS[type(node)](left, right)
         except (TypeError, ArithmeticError, DecimalException) as error:
-            why = "division by zero" if isinstance(error, (ZeroDivisionError, DecimalException)) else "the types do not fit"
+            why = (
+                "division by zero"
+                if isinstance(error, (ZeroDivisionError, DecimalException))
+                else "the types do not fit"
+            )
             raise ValueError(f"cannot calculate {node.sql('spark')}: {why}") from None
 
     def negative(self, node: exp.Neg) -> Any:
@@ -197,7 +203,9 @@ def sql_literal(value: Any) -> str:
         text = repr(value)
         return text if "e" in text else f"{text}e0"
     if isinstance(value, dt.datetime):
-        return f"TIMESTAMP '{value.isoformat(sep=' ')}'" if value.tzinfo else f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
+        return (
+            f"TIMESTAMP '{value.isoformat(sep=' ')}'" if value.tzinfo else f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
+        )
     if isinstance(value, dt.date):
         return f"DATE '{value.isoformat()}'"
     if isinstance(value, dt.timedelta):

@@ -159,6 +159,8 @@ class Procedure:
         return self.columns
 
 
-TABLE = Parameter("table", Kind.STRING, "the table: 't', 'db.t' or 'catalog.db.t'", required=True, example="'db.events'")
+TABLE = Parameter(
+    "table", Kind.STRING, "the table: 't', 'db.t' or 'catalog.db.t'", required=True, example="'db.events'"
+)
 DRY_RUN = Parameter("dry_run", Kind.BOOLEAN, "show what would be done, change nothing", default=False)
 BRANCH = Parameter("branch", Kind.STRING, "the branch to work on", default="main")

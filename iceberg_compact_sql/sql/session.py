@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +134,7 @@ def _answer(
 
 def _run(procedure: Procedure, context: Context, given: Sequence[Given], called_as: str, *, bound_only: bool) -> Answer:
     try:
-        arguments = bind(
-            procedure, given, now_ms=context.now_ms, time_zone=context.view.time_zone, called_as=called_as
-        )
+        arguments = bind(procedure, given, now_ms=context.now_ms, time_zone=context.view.time_zone, called_as=called_as)
         rows = [] if bound_only else procedure.run(context, arguments)
     except IcebergCompactError as error:
         raise error.with_procedure(called_as)  # noqa: B904 - the same error, named
@@ -171,11 +170,8 @@ def _formatted(spark: Any, sql: str, values: Mapping[str, Any]) -> str:
     """Python-style `{name}` fields filled in by Spark's own formatter."""
     if not values:
         return sql
-    if flavour.is_connect(spark):
-        from pyspark.sql.connect.sql_formatter import SQLStringFormatter  # type: ignore[import-not-found]
-    else:
-        from pyspark.sql.sql_formatter import SQLStringFormatter
-    formatter: Any = SQLStringFormatter(spark)
+    module = "pyspark.sql.connect.sql_formatter" if flavour.is_connect(spark) else "pyspark.sql.sql_formatter"
+    formatter: Any = import_module(module).SQLStringFormatter(spark)
     try:
         return str(formatter.format(sql, **values))
     finally:

@@ -89,7 +89,8 @@ def parse_time_ms(value: object, *, now_ms: int, time_zone: str) -> int:
         except ValueError:
             pass
     raise ValueError(
-        "is not a time: give TIMESTAMP '2026-01-31 12:00:00', an ISO string, a date, or an age such as '7d' or INTERVAL 7 DAYS"
+        "is not a time: give TIMESTAMP '2026-01-31 12:00:00', an ISO string, a date, "
+        "or an age such as '7d' or INTERVAL 7 DAYS"
     )
 
 
@@ -141,9 +142,8 @@ def format_duration(milliseconds: float) -> str:
     >>> format_duration(720_000), format_duration(3_600_000), format_duration(1_500)
     ('12 minutes', '1 hour', '1.5 seconds')
     """
-    for size, name in ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second")):
-        if milliseconds >= size:
-            break
+    units = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"))
+    size, name = next((unit for unit in units if milliseconds >= unit[0]), units[-1])
     count = milliseconds / size
     text = f"{count:.1f}".rstrip("0").rstrip(".")
     return f"{text} {name}{'' if text == '1' else 's'}"
