@@ -57,6 +57,8 @@ class LiveFile:
     sort_order_id: int | None = None
     encrypted: bool = False
     split_offsets: tuple[int, ...] = ()
+    # The sequence number of the commit that added the file; a compacted file keeps an older `sequence_number`.
+    file_sequence_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
