@@ -33,6 +33,9 @@ class RewriteJob:
     verify: str = "checksum"
     threads: int = 1
     memory_bytes: int = 768 * 1024**2
+    # What the planner calls a healthy file: outputs are cut so that they land inside.
+    min_file_bytes: int = 384 * 1024**2
+    max_file_bytes: int = 921 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ class RewriteTask:
     deletes: tuple[LiveDelete, ...]
     # None: the rows are spread over the partitions of the output spec.
     partition: tuple[Any, ...] | None
+    # Bytes out for a byte in, as far as a sample told; the task goes on with its own measure.
+    expected_ratio: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

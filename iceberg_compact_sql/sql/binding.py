@@ -150,7 +150,7 @@ def _integer(value: Any, largest: int) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("is not a whole number")
-    number: int = value
+    number = int(value)
     if abs(number) > largest:
         raise ValueError(f"is beyond {largest}")
     return number

@@ -15,16 +15,17 @@ def is_connect(spark: Any) -> bool:
 
 def apply(error: IcebergCompactError, spark: Any) -> None:
     """Make `error` an AnalysisException of the session's own family too, as `except` clauses there expect."""
-    if getattr(type(error), "_flavoured", False):
+    cls: Any = type(error)
+    if getattr(cls, "_flavoured", False):
         return
     if is_connect(spark):
         from pyspark.errors.exceptions.connect import AnalysisException as Connect
 
-        error.__class__ = _flavoured(type(error), Connect)
+        error.__class__ = _flavoured(cls, Connect)
         return
     from pyspark.errors.exceptions.captured import AnalysisException as Classic
 
-    error.__class__ = _flavoured(type(error), Classic)
+    error.__class__ = _flavoured(cls, Classic)
     # What Spark's own methods read of an exception that came out of the JVM; ours did not.
     error.__dict__.update(_origin=None, _desc=str(error), _stackTrace="", _cause=None)
 

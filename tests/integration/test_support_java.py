@@ -26,7 +26,8 @@ def test_equality_deletes_written_by_java(lake: Lake) -> None:
         "TBLPROPERTIES ('format-version'='2')"
     )
     lake.sql(
-        "INSERT INTO {lake}.db.e VALUES (1, DATE'2026-01-01', 'a'), (2, DATE'2026-01-02', 'a'), (1, DATE'2026-01-01', 'b')"
+        "INSERT INTO {lake}.db.e VALUES "
+        "(1, DATE'2026-01-01', 'a'), (2, DATE'2026-01-02', 'a'), (1, DATE'2026-01-01', 'b')"
     )
     path = lake.equality_delete("db.e", ["id", "day"], [(1, dt.date(2026, 1, 1))], partition="kind=a")
     assert lake.rows("db.e", order_by="kind") == [(2, dt.date(2026, 1, 2), "a"), (1, dt.date(2026, 1, 1), "b")]

@@ -83,9 +83,8 @@ def _ivy_xml(name: str, jars: Sequence[Jar]) -> str:
     for (organisation, module, revision), parts in modules.items():
         # The configuration `master` is the jar alone, `default` is the jar with what it needs at run time.
         conf = "default->default" if any(part.transitive for part in parts) else "default->master"
-        lines.append(
-            f"<dependency org={quoteattr(organisation)} name={quoteattr(module)} rev={quoteattr(revision)} conf={quoteattr(conf)}>"
-        )
+        attributes = {"org": organisation, "name": module, "rev": revision, "conf": conf}
+        lines.append("<dependency " + " ".join(f"{key}={quoteattr(value)}" for key, value in attributes.items()) + ">")
         for part in parts:
             classifier = f" m:classifier={quoteattr(part.classifier)}" if part.classifier else ""
             if any(other.classifier for other in parts):
