@@ -16,9 +16,13 @@ pytest_plugins = ["tests.support.java", "tests.support.plain", "tests.support.s3
 SEED = int(os.environ.get("TEST_SEED", "20260101"))
 
 _EXAMPLES = Path(tempfile.gettempdir()) / "iceberg-compact-sql-hypothesis"
-_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
-settings.register_profile("repeatable", derandomize=True, database=None, **_COMMON)
-settings.register_profile("explore", database=DirectoryBasedExampleDatabase(_EXAMPLES), **_COMMON)
+_QUIET = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+settings.register_profile(
+    "repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=_QUIET, print_blob=True
+)
+settings.register_profile(
+    "explore", database=DirectoryBasedExampleDatabase(_EXAMPLES), deadline=None, suppress_health_check=_QUIET
+)
 # The suite repeats itself exactly; HYPOTHESIS_PROFILE=explore looks for new examples each time.
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 

@@ -67,7 +67,7 @@ def start_session(scratch: Path, conf: Mapping[str, str] | None = None) -> Spark
     """A local session with Iceberg's jar; fails when this process already has a session without it."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     active = SparkSession.getActiveSession()
-    if active is not None and EXTENSIONS not in active.conf.get("spark.sql.extensions", ""):
+    if active is not None and EXTENSIONS not in (active.conf.get("spark.sql.extensions", "") or ""):
         raise RuntimeError("a session without Iceberg's jar is already running in this process: start yours in another")
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for key, value in {**session_conf(scratch), **(conf or {})}.items():
