@@ -13,7 +13,6 @@ from iceberg_compact_sql.rewrite.thrift import (
     I64,
     LIST,
     STRUCT,
-    TRUE,
     Struct,
     ThriftError,
     ThriftList,
@@ -118,7 +117,6 @@ def _checked(offset_index: bytes | None, column_index: bytes | None, chunk: tupl
             tree = _whole(column_index)
             if any(len(tree.get(field_id, LIST).values) != pages for field_id in (1, 2, 3)):
                 raise ThriftError("the column index has another number of pages")
-            tree.elements(1, TRUE) if pages else None
     except (ThriftError, AttributeError):
         return PageIndex()
     return PageIndex(column_index, offset_index)
