@@ -1,0 +1,63 @@
+"""Arrow arrays put together from their parts, as the Parquet writer wants them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+BoolMask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def repeated(value: pa.Scalar, length: int) -> pa.Array:
+    """An array of one value; for null and for extension types too, which `pa.repeat` does not take."""
+    if not value.is_valid:
+        return null_array(value.type, length)
+    if isinstance(value.type, pa.BaseExtensionType):
+        return value.type.wrap_array(pa.repeat(value.value, length))
+    return pa.repeat(value, length)
+
+
+def null_array(kind: pa.DataType, length: int) -> pa.Array:
+    """`length` nulls; required children of a null struct hold fillers, since the writer refuses nulls there."""
+    if not pa.types.is_struct(kind):
+        if isinstance(kind, pa.BaseExtensionType):
+            return kind.wrap_array(pa.nulls(length, kind.storage_type))
+        return pa.nulls(length, kind)
+    children = []
+    for field in (kind.field(i) for i in range(kind.num_fields)):
+        nulls = null_array(field.type, length)
+        children.append(nulls if field.nullable else without_validity(nulls))
+    return pa.Array.from_buffers(kind, length, [bitmap(np.zeros(length, dtype=np.bool_))], children=children)
+
+
+def without_validity(array: pa.Array) -> pa.Array:
+    """The same slots, none of them null: only for children of slots that are null themselves."""
+    if isinstance(array, pa.ExtensionArray):
+        return array.type.wrap_array(without_validity(array.storage))
+    kind = array.type
+    if pa.types.is_struct(kind):
+        children = [array.field(i) for i in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, len(array), [None], children=children)
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        offsets, items = list_items(array)
+        return pa.Array.from_buffers(kind, len(array), [None, offsets], children=[items])
+    return pa.Array.from_buffers(kind, len(array), [None, *array.buffers()[1:]], offset=array.offset)
+
+
+def list_items(array: pa.Array) -> tuple[pa.Buffer, pa.Array]:
+    """Offsets from zero and just the items that this slice of a list or map array refers to."""
+    offsets = array.offsets.to_numpy(zero_copy_only=False)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return pa.py_buffer((offsets - first).astype(np.int32)), array.values.slice(first, last - first)
+
+
+def validity(array: pa.Array) -> BoolMask | None:
+    """Which slots hold a value, or None if all do."""
+    return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def bitmap(valid: BoolMask | None) -> pa.Buffer | None:
+    """Arrow's validity buffer of a mask."""
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -1,0 +1,72 @@
+"""Opening input files by their exact path, and the one error that names a file that cannot be read."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+_LOCATION = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]+):(?://(?P<netloc>[^/]*))?(?P<path>/.*)?", re.DOTALL)
+
+
+class InputFileError(Exception):
+    """A file cannot be read as the table says: corrupt, truncated, missing, encrypted, or of a foreign schema."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot read {self.path}: {self.reason}"
+
+
+class ProjectionError(ValueError):
+    """A file's columns cannot be read under the table's schema; the text says which column and why."""
+
+
+def open_input(io: FileIO, path: str) -> pa.NativeFile:
+    """A random-access file at exactly `path`; missing or unreadable files raise `InputFileError`.
+
+    pyiceberg parses locations as URLs and so cuts them at `#` and `?`, which are legal in object names: reading by
+    its own `new_input` could open another object. Here the text after the authority is taken as it is.
+    """
+    with naming_file(path):
+        if not isinstance(io, PyArrowFileIO):
+            file = io.new_input(path).open(seekable=True)
+            return file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
+        match = _LOCATION.fullmatch(path)
+        if match is None or match["path"] is None:
+            return io.fs_by_scheme("file", "").open_input_file(str(Path(path).absolute()))
+        scheme, netloc, rest = match["scheme"].lower(), match["netloc"] or "", match["path"]
+        if scheme == "file":
+            return io.fs_by_scheme(scheme, "").open_input_file(rest)
+        if scheme in ("hdfs", "viewfs"):
+            return io.fs_by_scheme(scheme, netloc).open_input_file(rest)
+        return io.fs_by_scheme(scheme, netloc).open_input_file(f"{netloc}{rest}")
+
+
+@contextlib.contextmanager
+def naming_file(path: str) -> Iterator[None]:
+    """Turn what goes wrong while a file is read into an `InputFileError` that names it."""
+    try:
+        yield
+    except InputFileError:
+        raise
+    except FileNotFoundError:
+        raise InputFileError(path, "the file does not exist") from None
+    except (pa.ArrowException, OSError, ValueError, KeyError, EOFError, IndexError) as error:
+        raise InputFileError(path, _reason(error)) from error
+
+
+def _reason(error: Any) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    if "decrypt" in text.lower() or "encrypt" in text.lower():
+        return "the file is encrypted, which is not supported"
+    return text[:500]
