@@ -1,0 +1,268 @@
+"""Which manifests and files may hold a row that a filter asks for; in doubt, they may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundPredicate,
+    BoundTerm,
+    Or,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.literals import Literal
+from pyiceberg.expressions.visitors import (
+    BooleanExpressionVisitor,
+    BoundBooleanExpressionVisitor,
+    bind,
+    expression_evaluator,
+    inclusive_projection,
+    manifest_evaluator,
+    rewrite_not,
+    visit,
+)
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import PrimitiveType, UUIDType
+
+from iceberg_compact_sql.table.partitions import partition_key
+
+# What pyiceberg's evaluators raise on values of another type than they expect: promoted or damaged ones.
+_UNDECIDED = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, LookupError)
+
+
+@dataclass(frozen=True, slots=True)
+class FileMetrics:
+    """Column statistics of one data file, as in its manifest entry."""
+
+    rows: int
+    value_counts: Mapping[int, int]
+    null_counts: Mapping[int, int]
+    nan_counts: Mapping[int, int]
+    lower_bounds: Mapping[int, bytes]
+    upper_bounds: Mapping[int, bytes]
+
+
+class FilePruner:
+    """Decides for manifests, partitions and files whether they may match a filter; never drops one that does."""
+
+    def __init__(self, where: BooleanExpression, schema: Schema, specs: Mapping[int, PartitionSpec]) -> None:
+        self._schema = schema
+        self._specs = specs
+        # Java orders uuid bounds as signed numbers, everyone else does not: they decide nothing.
+        bound = visit(bind(schema, rewrite_not(where), case_sensitive=True), _WithoutUuids())
+        self._bound = bound
+        self._unbound = visit(rewrite_not(where), _UnboundWithoutUuids(schema))
+        self._manifests: dict[int, Callable[[ManifestFile], bool]] = {}
+        self._partitions: dict[int, Callable[[Record], bool]] = {}
+        self._seen: dict[tuple[int, tuple[Any, ...]], bool] = {}
+
+    def manifest_may_match(self, manifest: ManifestFile) -> bool:
+        spec_id = manifest.partition_spec_id
+        if spec_id not in self._specs:
+            return True
+        try:
+            if spec_id not in self._manifests:
+                spec = self._specs[spec_id]
+                self._manifests[spec_id] = manifest_evaluator(spec, self._schema, self._project(spec), True)
+            return self._manifests[spec_id](manifest)
+        except _UNDECIDED:
+            return True
+
+    def partition_may_match(self, spec_id: int, partition: tuple[Any, ...]) -> bool:
+        key = (spec_id, partition_key(partition))
+        answer = self._seen.get(key)
+        if answer is None:
+            answer = self._seen[key] = self._evaluate_partition(spec_id, partition)
+        return answer
+
+    def file_may_match(self, metrics: FileMetrics) -> bool:
+        if metrics.rows == 0:
+            return False
+        return visit(self._bound, _MayMatch(metrics, self._schema))
+
+    def _evaluate_partition(self, spec_id: int, partition: tuple[Any, ...]) -> bool:
+        spec = self._specs.get(spec_id)
+        if spec is None or not spec.fields:
+            return True
+        try:
+            if spec_id not in self._partitions:
+                partition_schema = Schema(*spec.partition_type(self._schema).fields)
+                self._partitions[spec_id] = expression_evaluator(partition_schema, self._project(spec), True)
+            return self._partitions[spec_id](Record(*partition))
+        except _UNDECIDED:
+            return True
+
+    def _project(self, spec: PartitionSpec) -> BooleanExpression:
+        return inclusive_projection(self._schema, spec, True)(self._unbound)
+
+
+class _Connectives(BooleanExpressionVisitor[BooleanExpression]):
+    """Keeps AND and OR as they are; what is below them is for subclasses."""
+
+    def visit_true(self) -> BooleanExpression:
+        return AlwaysTrue()
+
+    def visit_false(self) -> BooleanExpression:
+        return AlwaysFalse()
+
+    def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
+        # `rewrite_not` has taken them all away; one that is left cannot be decided.
+        return AlwaysTrue()
+
+    def visit_and(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return And(left_result, right_result)
+
+    def visit_or(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return Or(left_result, right_result)
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+        return predicate
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        return predicate
+
+
+class _WithoutUuids(_Connectives):
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        return AlwaysTrue() if isinstance(predicate.term.ref().field.field_type, UUIDType) else predicate
+
+
+class _UnboundWithoutUuids(_Connectives):
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+        bound = predicate.bind(self._schema, case_sensitive=True)
+        if isinstance(bound, BoundPredicate) and isinstance(bound.term.ref().field.field_type, UUIDType):
+            return AlwaysTrue()
+        return predicate
+
+
+class _MayMatch(BoundBooleanExpressionVisitor[bool]):
+    """Whether some row of a file may match, from its statistics alone."""
+
+    def __init__(self, metrics: FileMetrics, schema: Schema) -> None:
+        self._metrics = metrics
+        self._schema = schema
+
+    def visit_true(self) -> bool:
+        return True
+
+    def visit_false(self) -> bool:
+        return False
+
+    def visit_not(self, child_result: bool) -> bool:
+        return True
+
+    def visit_and(self, left_result: bool, right_result: bool) -> bool:
+        return left_result and right_result
+
+    def visit_or(self, left_result: bool, right_result: bool) -> bool:
+        return left_result or right_result
+
+    def visit_is_null(self, term: BoundTerm) -> bool:
+        field_id = term.ref().field.field_id
+        # Below a struct, a null parent may or may not be counted: only top-level counts are taken at their word.
+        return not (self._metrics.null_counts.get(field_id) == 0 and self._top_level(field_id))
+
+    def visit_not_null(self, term: BoundTerm) -> bool:
+        return self._holds_values(term)
+
+    def visit_is_nan(self, term: BoundTerm) -> bool:
+        field_id = term.ref().field.field_id
+        return self._metrics.nan_counts.get(field_id) != 0 and self._holds_values(term)
+
+    def visit_not_nan(self, term: BoundTerm) -> bool:
+        # A null is not NaN either, so nothing but a column full of NaN rules a file out.
+        field_id = term.ref().field.field_id
+        values, nans = self._metrics.value_counts.get(field_id), self._metrics.nan_counts.get(field_id)
+        return values is None or nans is None or nans < values
+
+    def visit_less_than(self, term: BoundTerm, literal: Literal[Any]) -> bool:
+        lower = self._bound(term, self._metrics.lower_bounds)
+        return self._holds_values(term) and (lower is None or lower < literal.value)
+
+    def visit_less_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> bool:
+        lower = self._bound(term, self._metrics.lower_bounds)
+        return self._holds_values(term) and (lower is None or lower <= literal.value)
+
+    def visit_greater_than(self, term: BoundTerm, literal: Literal[Any]) -> bool:
+        upper = self._bound(term, self._metrics.upper_bounds)
+        return self._holds_values(term) and (upper is None or upper > literal.value)
+
+    def visit_greater_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> bool:
+        upper = self._bound(term, self._metrics.upper_bounds)
+        return self._holds_values(term) and (upper is None or upper >= literal.value)
+
+    def visit_equal(self, term: BoundTerm, literal: Literal[Any]) -> bool:
+        return self._holds_values(term) and self._in_range(term, literal.value)
+
+    def visit_not_equal(self, term: BoundTerm, literal: Literal[Any]) -> bool:
+        # Bounds may be truncated or widened: equal ones do not prove that every value is the same.
+        return self._holds_values(term)
+
+    def visit_in(self, term: BoundTerm, literals: set[Any]) -> bool:
+        return self._holds_values(term) and any(self._in_range(term, value) for value in literals)
+
+    def visit_not_in(self, term: BoundTerm, literals: set[Any]) -> bool:
+        return self._holds_values(term)
+
+    def visit_starts_with(self, term: BoundTerm, literal: Literal[Any]) -> bool:
+        prefix = str(literal.value)
+        lower = self._bound(term, self._metrics.lower_bounds)
+        upper = self._bound(term, self._metrics.upper_bounds)
+        if not self._holds_values(term):
+            return False
+        if isinstance(lower, str) and lower[: len(prefix)] > prefix:
+            return False
+        # An upper bound shorter than the prefix and equal to its start is below every value with the prefix.
+        return not (isinstance(upper, str) and upper < prefix)
+
+    def visit_not_starts_with(self, term: BoundTerm, literal: Literal[Any]) -> bool:
+        return self._holds_values(term)
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> bool:
+        try:
+            return super().visit_bound_predicate(predicate)
+        except _UNDECIDED:
+            return True
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> bool:
+        return True
+
+    def _top_level(self, field_id: int) -> bool:
+        return any(field.field_id == field_id for field in self._schema.fields)
+
+    def _holds_values(self, term: BoundTerm) -> bool:
+        field_id = term.ref().field.field_id
+        values, nulls = self._metrics.value_counts.get(field_id), self._metrics.null_counts.get(field_id)
+        return not (
+            values is not None and nulls is not None and values > 0 and values == nulls and self._top_level(field_id)
+        )
+
+    def _in_range(self, term: BoundTerm, value: Any) -> bool:
+        lower = self._bound(term, self._metrics.lower_bounds)
+        if lower is not None and lower > value:
+            return False
+        upper = self._bound(term, self._metrics.upper_bounds)
+        return upper is None or not upper < value
+
+    def _bound(self, term: BoundTerm, bounds: Mapping[int, bytes]) -> Any:
+        """A decoded bound, or None when there is none that can be trusted."""
+        field = term.ref().field
+        raw = bounds.get(field.field_id)
+        # Empty text as a bound is also what damaged statistics look like.
+        if not raw or not isinstance(field.field_type, PrimitiveType):
+            return None
+        value = from_bytes(field.field_type, raw)
+        return None if isinstance(value, float) and value != value else value
