@@ -88,7 +88,7 @@ def bound_codec(leaf: LeafColumn, target: IcebergType) -> BoundCodec | None:
     if kind in (TimeType, TimestampType, TimestamptzType, *_NANO_TYPES):
         return _time_codec(leaf, target)
     plain = logical[0] is None or (logical[0] == "INT" and logical[2] is True)
-    fits = {
+    fits: dict[type[IcebergType], bool] = {
         BooleanType: physical == "BOOLEAN",
         IntegerType: physical == "INT32" and plain,
         LongType: physical in ("INT32", "INT64") and plain,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from iceberg_compact_sql.rewrite.parquet_schema import PHYSICAL_TYPES, LeafColumn, read_schema
-from iceberg_compact_sql.rewrite.thrift import BINARY, I32, I64, STRUCT, Struct, ThriftError, read_struct
+from iceberg_compact_sql.rewrite.thrift import BINARY, I16, I32, I64, STRUCT, TRUE, FooterError, Struct, read_struct
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
@@ -24,10 +24,11 @@ _CREATED_BY = re.compile(r"(parquet-mr|parquet-cpp)(?!-)(?: version (\d+)\.(\d+)
 # Older ones wrote wrong chunk sizes, statistics or delta encodings, which readers mend by the writer's name; a joined
 # file bears another name.
 _FIRST_TRUSTED = {"parquet-mr": (1, 8), "parquet-cpp": (1, 3)}
-
-
-class FooterError(ValueError):
-    """The footer is not one that row groups can be copied by: decode the file, or fail it."""
+# Wire types of optional fields: checked once here, so that whoever uses them later need not fear for them.
+_ROW_GROUP_TYPES = {5: I64, 7: I16}
+_CHUNK_TYPES = {2: I64, 4: I64, 5: I32, 6: I64, 7: I32}
+_METADATA_TYPES = {10: I64, 11: I64, 12: STRUCT, 14: I64, 15: I32}
+_STATISTICS_TYPES = {1: BINARY, 2: BINARY, 3: I64, 5: BINARY, 6: BINARY, 7: TRUE, 8: TRUE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +105,10 @@ def read_footer(file: Any, size: int | None = None) -> ParquetFooter:
 
 def parse_footer(raw: bytes, *, data_end: int | None = None) -> ParquetFooter:
     """Parse the Thrift bytes of a footer; what is left over, missing, out of bounds or encrypted is a FooterError."""
-    try:
-        tree, end = read_struct(raw, 0)
-        if end != len(raw):
-            raise FooterError(f"{len(raw) - end} bytes are left over after the footer")
-        return _checked(tree, data_end)
-    except ThriftError as error:
-        raise FooterError(str(error)) from None
+    tree, end = read_struct(raw, 0)
+    if end != len(raw):
+        raise FooterError(f"{len(raw) - end} bytes are left over after the footer")
+    return _checked(tree, data_end)
 
 
 def read_range(file: Any, offset: int, length: int) -> bytes:
@@ -172,6 +170,7 @@ def _row_group(
     group: Struct, index: int, first_row: int, leaves: tuple[LeafColumn, ...], data_end: int | None
 ) -> RowGroupInfo:
     rows = group.need(3, I64)
+    _check_types(group, _ROW_GROUP_TYPES)
     chunks = group.elements(1, STRUCT) or ()
     if rows < 0 or len(chunks) != len(leaves):
         raise FooterError(f"row group {index} has {rows} rows and {len(chunks)} of {len(leaves)} columns")
@@ -214,6 +213,10 @@ def _chunk_metadata(chunk: Struct, leaf: LeafColumn, rows: int) -> Struct:
     if 8 in chunk.fields or 9 in chunk.fields:
         raise FooterError(f"column {leaf.name!r} is encrypted")
     meta: Struct = chunk.need(3, STRUCT)
+    _check_types(chunk, _CHUNK_TYPES)
+    _check_types(meta, _METADATA_TYPES)
+    if (statistics := meta.get(12, STRUCT)) is not None:
+        _check_types(statistics, _STATISTICS_TYPES)
     path = tuple(part.decode("utf-8", "surrogateescape") for part in meta.elements(3, BINARY) or ())
     type_id = meta.need(1, I32)
     if path != leaf.path or not 0 <= type_id < len(PHYSICAL_TYPES) or PHYSICAL_TYPES[type_id] != leaf.physical:
@@ -222,6 +225,11 @@ def _chunk_metadata(chunk: Struct, leaf: LeafColumn, rows: int) -> Struct:
     if values < rows or (values != rows and not leaf.repeated):
         raise FooterError(f"column {leaf.name!r} has {values} values in {rows} rows")
     return meta
+
+
+def _check_types(tree: Struct, types: Mapping[int, int]) -> None:
+    for field_id, wire_type in types.items():
+        tree.get(field_id, wire_type)
 
 
 def _chunk_range(meta: Struct, leaf: LeafColumn, data_end: int | None) -> tuple[int, int]:

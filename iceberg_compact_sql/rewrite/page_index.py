@@ -104,7 +104,7 @@ def _bloom_filter_length(file: Any, footer: ParquetFooter, offset: int) -> int |
         header = read_range(file, offset, min(_BLOOM_HEADER_BYTES, footer.data_end - offset))
         tree, header_length = read_struct(header, 0)
         return header_length + int(tree.need(1, I32))
-    except (ThriftError, FooterError):
+    except FooterError:
         return None
 
 

@@ -19,8 +19,12 @@ _INTEGERS = (I16, I32, I64)
 _BOOLEANS = (TRUE, FALSE)
 
 
-class ThriftError(ValueError):
-    """The bytes are not one well-formed struct."""
+class FooterError(ValueError):
+    """The footer is not one that row groups can be copied by: decode the file, or fail it."""
+
+
+class ThriftError(FooterError):
+    """The bytes are not one well-formed struct, or a field is not of the type that it must have."""
 
 
 class ThriftList(NamedTuple):
