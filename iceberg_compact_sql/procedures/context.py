@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from iceberg_compact_sql.errors import IcebergCompactError
@@ -15,15 +16,27 @@ if TYPE_CHECKING:
     from iceberg_compact_sql.table.catalogs import OpenTable
 
 
-@dataclass(frozen=True)
 class Context:
     """One call's surroundings. `spark` is None inside a table function, which only ever plans."""
 
-    view: SessionView
-    spark: Any = None
-    now_ms: int = field(default_factory=lambda: int(time.time() * 1000))
-    # The catalog of `CALL catalog.system.procedure(...)`.
-    catalog: str | None = None
+    def __init__(
+        self,
+        view: SessionView | Callable[[], SessionView],
+        *,
+        spark: Any = None,
+        now_ms: int | None = None,
+        catalog: str | None = None,
+    ) -> None:
+        self._view = view
+        self.spark = spark
+        self.now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        # The catalog of `CALL catalog.system.procedure(...)`.
+        self.catalog = catalog
+
+    @cached_property
+    def view(self) -> SessionView:
+        """The session's catalogs and names, asked for once and only if somebody needs them."""
+        return self._view() if callable(self._view) else self._view
 
     def open_table(self, name: str) -> OpenTable:
         """The table that Spark would find under this name, freshly loaded."""
@@ -41,7 +54,7 @@ class Context:
 
     def later(self) -> Context:
         """The same surroundings with the clock read again."""
-        return replace(self, now_ms=int(time.time() * 1000))
+        return Context(self.view, spark=self.spark, catalog=self.catalog)
 
     def float_setting(self, name: str, default: float) -> float:
         """A numeric setting of ours; a value that is no number is refused with its name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -20,6 +20,8 @@ from iceberg_compact_sql.sql.units import (
 )
 
 _INT_MAX = 2**31 - 1
+# Asked only when an argument needs it: it may cost a question to Spark.
+TimeZone = Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Given:
 
 
 def bind(
-    procedure: Procedure, given: Sequence[Given], *, now_ms: int, time_zone: str, called_as: str | None = None
+    procedure: Procedure, given: Sequence[Given], *, now_ms: int, time_zone: TimeZone, called_as: str | None = None
 ) -> Arguments:
     """Typed values for every parameter; NULL means the default; the first thing wrong is an error that names it.
 
@@ -91,7 +93,7 @@ def _by_name(procedure: Procedure, called_as: str, given: Sequence[Given]) -> di
     return written
 
 
-def _typed(parameter: Parameter, entry: Given, called_as: str, now_ms: int, time_zone: str) -> Any:
+def _typed(parameter: Parameter, entry: Given, called_as: str, now_ms: int, time_zone: TimeZone) -> Any:
     try:
         value = _convert(parameter, entry.value, now_ms, time_zone)
         _check_bounds(parameter, value)
@@ -107,14 +109,14 @@ def _typed(parameter: Parameter, entry: Given, called_as: str, now_ms: int, time
     return value
 
 
-def _convert(parameter: Parameter, value: Any, now_ms: int, time_zone: str) -> Any:
+def _convert(parameter: Parameter, value: Any, now_ms: int, time_zone: TimeZone) -> Any:
     kind = parameter.kind
     if kind is Kind.SIZE:
         return parse_size(value)
     if kind is Kind.AGE:
         return parse_duration_ms(value)
     if kind is Kind.TIME:
-        return parse_time_ms(value, now_ms=now_ms, time_zone=time_zone)
+        return parse_time_ms(value, now_ms=now_ms, time_zone=time_zone())
     if kind is Kind.BOOLEAN:
         return _boolean(value)
     if kind in (Kind.INT, Kind.LONG):
@@ -146,14 +148,21 @@ def _integer(value: Any, largest: int) -> int:
             value = int(value.strip())
         except ValueError:
             raise ValueError("is not a whole number") from None
-    if isinstance(value, (Decimal, float)) and value == value and abs(value) < 2**63 and value == int(value):
-        value = int(value)
+    if isinstance(value, (Decimal, float)):
+        value = _whole_or_none(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("is not a whole number")
-    number = int(value)
+    number: int = value
     if abs(number) > largest:
         raise ValueError(f"is beyond {largest}")
     return number
+
+
+def _whole_or_none(number: Decimal | float) -> int | None:
+    try:
+        return int(number) if number == int(number) else None
+    except (OverflowError, ValueError):
+        return None
 
 
 def _double(value: Any) -> float:
@@ -219,7 +228,7 @@ def _bound(parameter: Parameter, bound: float) -> str:
 
 
 def _spread_options(
-    procedure: Procedure, called_as: str, values: dict[str, Any], chosen: set[str], now_ms: int, time_zone: str
+    procedure: Procedure, called_as: str, values: dict[str, Any], chosen: set[str], now_ms: int, time_zone: TimeZone
 ) -> dict[str, str]:
     """Iceberg's option names become arguments; what is meant for the writer stays; the rest is refused."""
     by_option = {p.option: p for p in procedure.parameters if p.option}

@@ -6,7 +6,7 @@ arguments are bound as a CALL's with `dry_run`, and the table is opened from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from iceberg_compact_sql.errors import IcebergCompactError
@@ -24,20 +24,12 @@ def table_functions() -> tuple[Procedure, ...]:
     return tuple(procedure for procedure in procedures().values() if procedure.table_function)
 
 
-def register_all(spark: Any, view: SessionView) -> None:
-    """Register every table function on a session, with the catalogs and names that it has now."""
-    for procedure in table_functions():
-        _register(spark, procedure.name, view)
-    setattr(spark, _REGISTERED, view)
-
-
-def keep_current(spark: Any, current_view: Callable[[], SessionView]) -> None:
-    """Register again if the session's catalogs, namespace or settings changed since."""
-    registered = getattr(spark, _REGISTERED, None)
-    if registered is not None:
-        view = current_view()
-        if view != registered:
-            register_all(spark, view)
+def keep_current(spark: Any, view: SessionView) -> None:
+    """Have every table function on a session, with the catalogs, names and settings that it has now."""
+    if getattr(spark, _REGISTERED, None) != view:
+        for procedure in table_functions():
+            _register(spark, procedure.name, view)
+        setattr(spark, _REGISTERED, view)
 
 
 def unregister_all(spark: Any) -> None:
@@ -54,10 +46,25 @@ def result_columns(name: str) -> tuple[Column, ...]:
     return procedure.dry_run_columns or procedure.columns
 
 
+def spark_schema(columns: tuple[Column, ...]) -> Any:
+    """Columns as a StructType, made without a JVM: `analyze` runs in a worker."""
+    from pyspark.sql import types
+
+    by_name = {
+        "int": types.IntegerType(),
+        "bigint": types.LongType(),
+        "double": types.DoubleType(),
+        "boolean": types.BooleanType(),
+        "string": types.StringType(),
+        "timestamp": types.TimestampType(),
+    }
+    return types.StructType([types.StructField(column.name, by_name[column.type]) for column in columns])
+
+
 def planned_rows(name: str, view: SessionView, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Row]:
     """The rows that `CALL name(..., dry_run => true)` gives; changes nothing."""
     procedure = procedures()[name]
-    context = Context(view=view)
+    context = Context(view)
     try:
         arguments = _bound(procedure, context, args, kwargs)
         return procedure.run(context, arguments)
@@ -68,20 +75,19 @@ def planned_rows(name: str, view: SessionView, args: tuple[Any, ...], kwargs: di
 def check(name: str, view: SessionView, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise what binding these arguments would raise."""
     try:
-        _bound(procedures()[name], Context(view=view), args, kwargs)
+        _bound(procedures()[name], Context(view), args, kwargs)
     except IcebergCompactError as error:
         raise error.with_procedure(name)  # noqa: B904 - the same error, named
 
 
 def _bound(procedure: Procedure, context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     given = [Given(value) for value in args] + [Given(value, key) for key, value in kwargs.items()]
-    arguments = bind(procedure, given, now_ms=context.now_ms, time_zone=context.view.time_zone)
+    arguments = bind(procedure, given, now_ms=context.now_ms, time_zone=lambda: context.view.time_zone)
     return arguments.replace(dry_run=True) if procedure.parameter("dry_run") else arguments
 
 
 def _register(spark: Any, name: str, view: SessionView) -> None:
     from pyspark.sql.functions import udtf
-    from pyspark.sql.types import StructType
 
     class Planned:
         """Filled in by the worker that evaluates the function."""
@@ -96,9 +102,7 @@ def _register(spark: Any, name: str, view: SessionView) -> None:
                 if argument.isTable or not argument.isConstantExpression:
                     raise IcebergCompactError("takes constant arguments only", procedure=name)
             functions.check(name, view, tuple(a.value for a in args), {k: a.value for k, a in kwargs.items()})
-            fields = ", ".join(f"`{column.name}` {column.type}" for column in functions.result_columns(name))
-            schema: Any = StructType.fromDDL(fields)
-            return AnalyzeResult(schema=schema)
+            return AnalyzeResult(schema=functions.spark_schema(functions.result_columns(name)))
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[Row]:
             from iceberg_compact_sql.sql import functions

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 import re
 import sys
 import threading
@@ -38,6 +40,7 @@ _FUNCTION = re.compile(r"\b(?:compact_table|expire_snapshots|remove_orphans|scor
 
 _lock = threading.Lock()
 _warehouse: str | None = None
+_WAREHOUSE = "_iceberg_compact_warehouse"
 
 
 def register(spark: Any, warehouse: str | Path | None = None) -> Any:
@@ -49,13 +52,14 @@ def register(spark: Any, warehouse: str | Path | None = None) -> Any:
     global _warehouse
     with _lock:
         if warehouse is not None:
+            # New sessions of this process find it too; a session of its own keeps the last one it was given.
             _warehouse = str(Path(warehouse).expanduser().resolve())
-            spark.conf.set(f"{SETTING_PREFIX}warehouse", _warehouse)
+            setattr(spark, _WAREHOUSE, _warehouse)
+        _use_this_python(spark)
         for module in _SESSION_CLASSES:
             if module in sys.modules:
                 _patch(sys.modules[module].SparkSession)
         _patch(_session_class(type(spark)))
-        functions.register_all(spark, session_view(spark))
     return spark
 
 
@@ -64,7 +68,7 @@ def unregister(spark: Any) -> Any:
     global _warehouse
     with _lock:
         _warehouse = None
-        spark.conf.unset(f"{SETTING_PREFIX}warehouse")
+        vars(spark).pop(_WAREHOUSE, None)
         for module in _SESSION_CLASSES:
             cls = getattr(sys.modules.get(module), "SparkSession", None)
             original = getattr(getattr(cls, "sql", None), "_iceberg_compact_original", None)
@@ -76,15 +80,33 @@ def unregister(spark: Any) -> Any:
 
 def session_view(spark: Any) -> SessionView:
     """What decides, in this session at this moment, which table a name means."""
-    conf = spark.conf.getAll
+    conf = _all_settings(spark)
     kept = {key: value for key, value in conf.items() if key.startswith(_CONF_PREFIXES)}
     return SessionView(
         conf=kept,
         current_catalog=spark.catalog.currentCatalog(),
         current_namespace=tuple(_namespace_parts(spark.catalog.currentDatabase())),
         time_zone=conf.get("spark.sql.session.timeZone") or spark.conf.get("spark.sql.session.timeZone"),
-        embedded_warehouse=kept.get(f"{SETTING_PREFIX}warehouse", _warehouse),
+        embedded_warehouse=kept.get(f"{SETTING_PREFIX}warehouse") or getattr(spark, _WAREHOUSE, _warehouse),
     )
+
+
+def _all_settings(spark: Any) -> dict[str, str]:
+    if flavour.is_connect(spark):
+        return dict(spark.conf.getAll)
+    # `getAll` asks the JVM once for every entry; as one JSON text it is one question.
+    mapper = spark._jvm.com.fasterxml.jackson.databind.ObjectMapper()
+    settings: dict[str, str] = json.loads(mapper.writeValueAsString(spark._jsparkSession.conf().getAllAsJava()))
+    return settings
+
+
+def _use_this_python(spark: Any) -> None:
+    """Let the workers of a local session run this interpreter, which has the packages, unless another was chosen."""
+    if flavour.is_connect(spark) or os.environ.get("PYSPARK_PYTHON"):
+        return
+    context = spark.sparkContext
+    if context.master.startswith("local") and context.getConf().get("spark.pyspark.python") is None:
+        context.pythonExec = sys.executable
 
 
 def answer(
@@ -111,7 +133,7 @@ def run_procedure(spark: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """A procedure by name with Python values: what the Python twins call; returns the DataFrame of its rows."""
     procedure = names()[name]
     given = [Given(value) for value in args] + [Given(value, key) for key, value in kwargs.items()]
-    context = Context(view=session_view(spark), spark=spark)
+    context = Context(functools.partial(session_view, spark), spark=spark)
     try:
         return as_dataframe(spark, _run(procedure, context, given, name, bound_only=False))
     except IcebergCompactError as error:
@@ -124,17 +146,18 @@ def _answer(
 ) -> Answer:
     from iceberg_compact_sql.sql.grammar import parse_call
 
-    view = session_view(spark)
     now_ms = int(time.time() * 1000)
-    call = parse_call(sql, args=args, now_ms=now_ms, time_zone=view.time_zone)
+    call = parse_call(sql, args=args, now_ms=now_ms, time_zone=spark.conf.get("spark.sql.session.timeZone"))
     assert call is not None
-    context = Context(view=view, spark=spark, now_ms=now_ms, catalog=call.catalog)
+    context = Context(functools.partial(session_view, spark), spark=spark, now_ms=now_ms, catalog=call.catalog)
     return _run(procedure, context, call.arguments, call.procedure, bound_only=bound_only)
 
 
 def _run(procedure: Procedure, context: Context, given: Sequence[Given], called_as: str, *, bound_only: bool) -> Answer:
     try:
-        arguments = bind(procedure, given, now_ms=context.now_ms, time_zone=context.view.time_zone, called_as=called_as)
+        arguments = bind(
+            procedure, given, now_ms=context.now_ms, time_zone=lambda: context.view.time_zone, called_as=called_as
+        )
         rows = [] if bound_only else procedure.run(context, arguments)
     except IcebergCompactError as error:
         raise error.with_procedure(called_as)  # noqa: B904 - the same error, named
@@ -154,7 +177,7 @@ def _patch(cls: Any) -> None:
                 if result is not None:
                     return as_dataframe(self, result)
             elif _FUNCTION.search(sqlQuery):
-                functions.keep_current(self, functools.partial(session_view, self))
+                functions.keep_current(self, session_view(self))
         return original(self, sqlQuery, args, **kwargs) if args is not None else original(self, sqlQuery, **kwargs)
 
     sql._iceberg_compact_original = original  # type: ignore[attr-defined]
