@@ -11,6 +11,8 @@ from typing import Any
 from iceberg_compact_sql.rewrite.parquet_schema import PHYSICAL_TYPES, LeafColumn, read_schema
 from iceberg_compact_sql.rewrite.thrift import BINARY, I16, I32, I64, STRUCT, TRUE, FooterError, Struct, read_struct
 
+__all__ = ["FooterError", "ParquetFooter", "RowGroupInfo", "parse_footer", "read_footer", "read_range"]
+
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")

@@ -71,7 +71,7 @@ class _Column:
             present = block
             if block.null_count:
                 where = np.flatnonzero(block.is_null().to_numpy(zero_copy_only=False)) + self._rows
-                self._nulls.update(where.astype(np.int64, copy=False))
+                self._nulls.update(where.astype(np.int64, copy=False).data)
                 present = block.drop_null()
             self._rows += len(block)
             if len(present):
@@ -90,7 +90,7 @@ class _Column:
         raise TypeError(f"values of {array.type} cannot be compared")
 
     def _hash_lengths(self, lengths: np.ndarray[Any, Any]) -> None:
-        self._lengths.update(np.ascontiguousarray(lengths, dtype=np.uint32))
+        self._lengths.update(np.ascontiguousarray(lengths, dtype=np.uint32).data)
 
 
 class _NullColumn(_Column):
