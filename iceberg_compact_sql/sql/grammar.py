@@ -93,7 +93,11 @@ class CallDialect(Spark):
                 )
             if not self._curr or self._curr.token_type in (TokenType.COMMA, TokenType.R_PAREN):
                 raise _Misplaced(f"expected a value{f' for argument {name}' if name else ''}", self._curr or None)
-            value = self._parse_disjunction()
+            try:
+                value = self._parse_disjunction()
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                # sqlglot's builders of known functions take the number and kind of their arguments for granted.
+                raise _Misplaced("a value that cannot be read", start) from None
             if value is None:
                 raise _Misplaced("expected a value", self._curr or None)
             node = exp.Kwarg(this=exp.to_identifier(name, quoted=True), expression=value) if name else value

@@ -58,7 +58,7 @@ class Evaluator:
         raise ValueError(EXPECTED)
 
     def marker(self, node: exp.Placeholder) -> Any:
-        name = node.name
+        name = node.text("this")
         if node.args.get("widget"):
             raise ValueError("{...} is not a constant; use :name markers with args=")
         if name:

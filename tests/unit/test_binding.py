@@ -1,0 +1,153 @@
+"""Arguments as users write them: types, bounds, names, options, and exact messages."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.procedures.compact_table import PROCEDURE as COMPACT
+from iceberg_compact_sql.procedures.registry import procedures
+from iceberg_compact_sql.sql.binding import Given, bind
+from iceberg_compact_sql.sql.parameters import Arguments
+from iceberg_compact_sql.sql.units import parse_duration_ms, parse_size, parse_time_ms
+
+MB = 1024 * 1024
+
+
+def bound(*args: object, called_as: str | None = None, **kwargs: object) -> Arguments:
+    given = [Given(value) for value in args] + [Given(value, name) for name, value in kwargs.items()]
+    return bind(COMPACT, given, now_ms=0, time_zone=lambda: "UTC", called_as=called_as)
+
+
+def test_every_parameter_is_there_and_null_means_the_default() -> None:
+    arguments = bound("db.t", None, min_input_files=None)
+    assert set(arguments) == {p.name for p in COMPACT.parameters}
+    assert arguments["min_input_files"] == 5
+    assert arguments.given == {"table"}
+
+
+def test_values_are_typed() -> None:
+    arguments = bound("db.t", "512MB", DRY_RUN=True, idle="1h", max_cost="1.5", job_order="BYTES-ASC")
+    assert arguments["target"] == 512 * MB
+    assert arguments["dry_run"] is True
+    assert arguments["idle"] == 3_600_000
+    assert arguments["max_cost"] == 1.5
+    assert arguments["job_order"] == "bytes-asc"
+
+
+def test_icebergs_options_become_arguments() -> None:
+    arguments = bound(
+        "db.t", options={"min-input-files": "2", "write.parquet.page-size-bytes": "1", "rewrite-all": True}
+    )
+    assert arguments["min_input_files"] == 2
+    assert arguments["rewrite_all"] is True
+    assert arguments["options"] == {"write.parquet.page-size-bytes": "1"}
+
+
+def test_icebergs_name_takes_icebergs_positions() -> None:
+    arguments = bound("db.t", "binpack", None, {"min-input-files": "2"}, "a > 1", called_as="rewrite_data_files")
+    assert arguments["where"] == "a > 1"
+    assert arguments["min_input_files"] == 2
+
+
+ERRORS = [
+    (lambda: bound("t", targt="1"), "compact_table: unknown argument 'targt'. Did you mean 'target'?"),
+    (lambda: bound("t", xyz="1"), "compact_table: unknown argument 'xyz'. See CALL help('compact_table')."),
+    (lambda: bound("t", "5MB", target="1"), "compact_table: argument 'target' is given twice. Give it once."),
+    (lambda: bound(), "compact_table: argument 'table' is missing. Give it first: CALL compact_table('db.events')."),
+    (lambda: bound(5), "compact_table: argument 'table': 5 is not a string"),
+    (lambda: bound("t", "5 parrots"), "compact_table: argument 'target': '5 parrots' is not a size such as '512MB'"),
+    (lambda: bound("t", 0), "compact_table: argument 'target': 0 must be at least 1 B"),
+    (lambda: bound("t", min_input_files=0), "compact_table: argument 'min_input_files': 0 must be at least 1"),
+    (lambda: bound("t", min_input_files=2**31), "compact_table: argument 'min_input_files': 2147483648 is beyond"),
+    (lambda: bound("t", min_input_files=1.5), "compact_table: argument 'min_input_files': 1.5 is not a whole number"),
+    (
+        lambda: bound("t", delete_ratio_threshold=0),
+        "compact_table: argument 'delete_ratio_threshold': 0 must be above 0",
+    ),
+    (lambda: bound("t", min_score="nan"), "compact_table: argument 'min_score': 'nan' is not a finite number"),
+    (lambda: bound("t", copy="maybe"), "compact_table: argument 'copy': 'maybe' is not one of auto, never"),
+    (lambda: bound("t", dry_run="yes"), "compact_table: argument 'dry_run': 'yes' is not true or false"),
+    (lambda: bound("t", options="x"), "compact_table: argument 'options': 'x' is not a map"),
+    (
+        lambda: bound("t", options={"min-input-file": "2"}),
+        "compact_table: unknown option 'min-input-file'. Did you mean",
+    ),
+    (
+        lambda: bound("t", options={"min-input-files": "x"}),
+        "compact_table: argument 'options['min-input-files']': 'x' is",
+    ),
+    (
+        lambda: bound("t", min_input_files=2, options={"min-input-files": "2"}),
+        "compact_table: option 'min-input-files' and argument 'min_input_files' are both given. Give one of them.",
+    ),
+    (
+        lambda: bound("t", None, None, None, None, None, None, called_as="rewrite_data_files"),
+        "rewrite_data_files: 7 arguments given, but it takes at most 6",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_errors_name_argument_value_and_rule(call: object, message: str) -> None:
+    with pytest.raises(InvalidArgumentError) as raised:
+        call()  # type: ignore[operator]
+    assert str(raised.value).startswith(message)
+
+
+SIZES = [("512MB", 512 * MB), ("1g", 1024 * MB), ("1.5 GiB", 1536 * MB), ("10", 10), (536870912, 536870912), ("0", 0)]
+
+
+@pytest.mark.parametrize(("text", "size"), SIZES)
+def test_sizes(text: object, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1 XB", "1e3", True, None, 1.5, "9" * 30 + "GB", "1 MB MB"])
+def test_bad_sizes(text: object) -> None:
+    with pytest.raises(ValueError):
+        parse_size(text)
+
+
+DURATIONS = [("7d", 604_800_000), ("168h", 604_800_000), ("30 minutes", 1_800_000), ("1 day 2 hours", 93_600_000)]
+
+
+@pytest.mark.parametrize(("text", "milliseconds"), DURATIONS)
+def test_durations(text: str, milliseconds: int) -> None:
+    assert parse_duration_ms(text) == milliseconds
+
+
+TIMES = [
+    ("7d", -604_800_000),
+    (dt.timedelta(days=7), -604_800_000),
+    ("1970-01-02", 82_800_000),
+    ("1970-01-02 00:00:00", 82_800_000),
+    ("1970-01-02T00:00:00Z", 86_400_000),
+    ("1970-01-02 00:00:00 UTC", 86_400_000),
+    (dt.date(1970, 1, 2), 82_800_000),
+    (dt.datetime(1970, 1, 2, tzinfo=dt.timezone.utc), 86_400_000),
+]
+
+
+@pytest.mark.parametrize(("value", "milliseconds"), TIMES)
+def test_times_are_in_the_sessions_zone(value: object, milliseconds: int) -> None:
+    assert parse_time_ms(value, now_ms=0, time_zone="Europe/Berlin") == milliseconds
+
+
+@pytest.mark.parametrize("value", ["soon", "2026-13-01", "", 5, None, "25:00"])
+def test_bad_times(value: object) -> None:
+    with pytest.raises(ValueError):
+        parse_time_ms(value, now_ms=0, time_zone="UTC")
+
+
+def test_declarations_are_complete() -> None:
+    for procedure in procedures().values():
+        parameters = [p.name for p in procedure.parameters]
+        assert len(set(parameters)) == len(parameters)
+        assert procedure.summary.endswith(".")
+        assert procedure.example.startswith(f"CALL {procedure.name}(")
+        assert all(p.meaning and not p.meaning.endswith(".") for p in procedure.parameters)
+        for alias in procedure.aliases:
+            assert set(alias.positions) <= set(parameters)

@@ -1,0 +1,198 @@
+"""CALL text and what it means: pairs, exact errors, and properties."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iceberg_compact_sql.errors import CallSyntaxError
+from iceberg_compact_sql.sql.binding import Given
+from iceberg_compact_sql.sql.first_words import called_name
+from iceberg_compact_sql.sql.grammar import Call, parse_call, print_call
+
+NOW_MS = 1_767_225_600_000  # 2026-01-01 00:00:00 UTC
+UTC = dt.timezone.utc
+
+VALUES = [
+    ("'db.t'", "db.t"),
+    ("'it''s'", "it's"),
+    ("\"it''s\"", "it''s"),
+    ('"a""b"', 'a"b'),
+    (r"'a\nb\t\\'", "a\nb\t\\"),
+    (r"'\u0041'", "A"),
+    (r"r'a\n'", r"a\n"),
+    ("'a' 'b'", "ab"),
+    ("'a' || 'b'", "ab"),
+    ("5", 5),
+    ("-5", -5),
+    ("5L", 5),
+    ("1.5", Decimal("1.5")),
+    ("1e3", 1000.0),
+    ("TRUE", True),
+    ("null", None),
+    ("512 * 1024 * 1024", 512 * 1024 * 1024),
+    ("(1 + 2) * 3 - 4", 5),
+    ("7 DIV 2", 3),
+    ("7 % 4", 3),
+    ("DATE '2026-01-31'", dt.date(2026, 1, 31)),
+    ("DATE '2026-01-31' - 1", dt.date(2026, 1, 30)),
+    ("date_sub(DATE '2026-01-31', 30)", dt.date(2026, 1, 1)),
+    ("TIMESTAMP '2026-01-31 12:00:00'", dt.datetime(2026, 1, 31, 12, tzinfo=UTC)),
+    ("TIMESTAMP '2026-01-31T12:00:00+02:00'", dt.datetime(2026, 1, 31, 10, tzinfo=UTC)),
+    ("CAST('2026-01-31' AS DATE)", dt.date(2026, 1, 31)),
+    ("current_timestamp()", dt.datetime(2026, 1, 1, tzinfo=UTC)),
+    ("current_timestamp", dt.datetime(2026, 1, 1, tzinfo=UTC)),
+    ("now() - INTERVAL 1 DAY", dt.datetime(2025, 12, 31, tzinfo=UTC)),
+    ("current_timestamp() - INTERVAL 7 DAYS", dt.datetime(2025, 12, 25, tzinfo=UTC)),
+    ("current_timestamp() - INTERVAL '1' MONTH", dt.datetime(2025, 12, 1, tzinfo=UTC)),
+    ("DATE '2024-03-31' - INTERVAL 1 MONTH", dt.date(2024, 2, 29)),
+    ("INTERVAL 7 DAYS", dt.timedelta(days=7)),
+    ("INTERVAL '7' DAY", dt.timedelta(days=7)),
+    ("INTERVAL '1 02:03:04' DAY TO SECOND", dt.timedelta(days=1, hours=2, minutes=3, seconds=4)),
+    ("INTERVAL 1 DAY 2 HOURS", dt.timedelta(days=1, hours=2)),
+    ("array(1, 2)", [1, 2]),
+    ("map('a', 'b', 'c', 1)", {"a": "b", "c": 1}),
+    ("map()", {}),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), VALUES)
+def test_values(text: str, value: object) -> None:
+    call = parse_call(f"CALL p({text}, named => {text})", now_ms=NOW_MS)
+    assert call is not None
+    assert [(a.name, a.value) for a in call.arguments] == [(None, value), ("named", value)]
+    assert type(call.arguments[0].value) is type(value)
+
+
+ERRORS = [
+    ("CALL p('t', target = '5')", "p: named arguments are written target => value, not target = value", 1, 20),
+    ("CALL p('t', target => )", "p: expected a value for argument target", 1, 23),
+    ("CALL p('t' 5)", "p: expected , or )", 1, 12),
+    ("CALL p('t')) x", "p: unexpected text after the closing )", 1, 12),
+    ("CALL p", "p: expected ( after the procedure's name", 1, 7),
+    ("CALL p('t", "p: a quote or a comment is not closed", 1, 10),
+    ("CALL p(a => 1, 2)", "p: argument 2 stands after a named argument", 1, 16),
+    ("CALL p(\n  'a',\n  b => 1 2)", "p: expected , or )", 3, 10),
+    ("CALL p(1/0)", "p: argument 1: cannot calculate 1 / 0: division by zero", 1, 8),
+    ("CALL p(x => INTERVAL 7 PARSEC)", "p: argument x: INTERVAL unit PARSEC is not known", 1, 8),
+    ("CALL p(current_user())", "p: argument 1: ", 1, 8),
+    ("CALL p(:a)", "p: argument 1: marker :a has no value", 1, 8),
+    ("CALL p(?)", "p: argument 1: marker ? has no value", 1, 8),
+    ("CALL p(1); SELECT 2", "p: unexpected ; : one statement at a time", 1, 10),
+    ("CALL p(cast('a' as int))", "p: argument 1: 'a' is not a whole number", 1, 8),
+    ("CALL p(map('a'))", "p: a value that cannot be read", 1, 8),
+]
+
+
+@pytest.mark.parametrize(("text", "message", "line", "column"), ERRORS)
+def test_errors_say_what_and_where(text: str, message: str, line: int, column: int) -> None:
+    with pytest.raises(CallSyntaxError) as raised:
+        parse_call(text, now_ms=NOW_MS)
+    assert str(raised.value).startswith(message)
+    assert (raised.value.line, raised.value.column) == (line, column)
+    shown, caret = raised.value.excerpt.split("\n")
+    assert caret.index("^") == column - 1
+    assert shown == text.split("\n")[line - 1]
+
+
+NAMES = [
+    ("CALL p()", ("p",)),
+    ("  call P ( ) ", ("P",)),
+    ("-- nightly\nCALL system.p()", ("system", "p")),
+    ("/* a /* nested */ comment */ CALL `my cat`.system.`p`()", ("my cat", "system", "p")),
+    ("CALL /* here */ a . b(1)", ("a", "b")),
+    ("CALL `a``b`()", ("a`b",)),
+    ("SELECT 1", None),
+    ("CALLER p()", None),
+    ("", None),
+    ("/* open", None),
+    ("CALL", None),
+    ("CALL 'x'", None),
+    ("EXPLAIN CALL p()", None),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), NAMES)
+def test_the_first_words_tell_a_call(text: str, parts: tuple[str, ...] | None) -> None:
+    name = called_name(text)
+    assert (name and name.parts) == parts
+
+
+def test_shapes_that_people_write() -> None:
+    text = """
+    -- dbt adds a comment
+    call `lake`.system.compact_table(
+        table => 'db.events', -- which
+        `target` => '512MB' /* how large */
+    ) ; ; -- done
+    """
+    call = parse_call(text)
+    assert call is not None
+    assert call.procedure == "compact_table"
+    assert call.catalog == "lake"
+    assert [(a.name, a.value) for a in call.arguments] == [("table", "db.events"), ("target", "512MB")]
+
+
+def test_markers_take_values_from_args() -> None:
+    named = parse_call("CALL p(:a, x => :b)", args={"a": "t", "b": [1, 2]})
+    assert named is not None and [a.value for a in named.arguments] == ["t", [1, 2]]
+    positional = parse_call("CALL p(?, x => ?)", args=["t", dt.date(2026, 1, 1)])
+    assert positional is not None and [a.value for a in positional.arguments] == ["t", dt.date(2026, 1, 1)]
+    with pytest.raises(CallSyntaxError, match="of type object is not supported"):
+        parse_call("CALL p(?)", args=[object()])
+
+
+def test_time_literals_are_in_the_sessions_zone() -> None:
+    call = parse_call("CALL p(TIMESTAMP '2026-01-31 12:00:00')", time_zone="Europe/Berlin")
+    assert call is not None
+    assert call.arguments[0].value == dt.datetime(2026, 1, 31, 11, tzinfo=UTC)
+
+
+scalars = (
+    st.text()
+    | st.integers(-(2**70), 2**70)
+    | st.booleans()
+    | st.none()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**12), max_value=10**12)
+    | st.dates()
+    | st.datetimes(timezones=st.just(UTC), min_value=dt.datetime(1000, 1, 1))
+    | st.timedeltas(min_value=dt.timedelta(days=-99999), max_value=dt.timedelta(days=99999))
+)
+values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(), scalars, max_size=3)
+identifiers = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
+
+
+@given(
+    parts=st.lists(identifiers, min_size=1, max_size=3),
+    positional=st.lists(values, max_size=3),
+    named=st.dictionaries(identifiers, values, max_size=3),
+)
+def test_what_the_printer_prints_parses_back(
+    parts: list[str], positional: list[object], named: dict[str, object]
+) -> None:
+    arguments = [Given(value) for value in positional] + [Given(value, name) for name, value in named.items()]
+    call = Call(tuple(parts), tuple(arguments))
+    parsed = parse_call(print_call(call))
+    assert parsed is not None
+    assert parsed.parts == call.parts
+    assert [(a.name, a.value) for a in parsed.arguments] == [(a.name, a.value) for a in call.arguments]
+
+
+pieces = st.sampled_from(
+    ["CALL ", "p", "(", ")", "'", '"', "`", "=>", "=", ",", "--", "/*", "*/", "\n", ";", "INTERVAL", "1", "-", "DATE ",
+     "map(", "array(", ":x", "?", "\\", "NULL", " ", "*", "cast(", " as int)", "{", "}", "$$", "select ", "case when "]
+)  # fmt: skip
+
+
+@given(st.text() | st.lists(pieces, max_size=20).map("".join).map(lambda tail: f"CALL p({tail}"))
+def test_random_text_is_read_refused_or_not_ours(text: str) -> None:
+    try:
+        call = parse_call(text)
+    except CallSyntaxError:
+        return
+    assert call is None or call.parts
