@@ -13,6 +13,8 @@ from iceberg_compact_sql.reclaim.stores import StoredFile
 class LocalStore:
     """The local file system."""
 
+    bulk = False
+
     def read(self, path: str) -> bytes:
         return Path(local_path(path)).read_bytes()
 

@@ -43,6 +43,7 @@ class ArrowStore:
     def __init__(self, filesystem: Any, bulk: BulkDeleter | None) -> None:
         self._fs = filesystem
         self._bulk = bulk
+        self.bulk = bulk is not None
 
     def read(self, path: str) -> bytes:
         with self._fs.open_input_stream(_object_path(path)) as stream:
@@ -100,6 +101,7 @@ class FsspecStore:
     def __init__(self, filesystem: Any, bulk: BulkDeleter | None) -> None:
         self._fs = filesystem
         self._bulk = bulk
+        self.bulk = bulk is not None
 
     def read(self, path: str) -> bytes:
         return bytes(self._fs.cat_file(_object_path(path)))

@@ -7,8 +7,9 @@ object; here the file systems below it are asked with the raw path.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -35,12 +36,17 @@ class StoredFile:
 class Store(Protocol):
     """One file system or bucket; paths are full locations, in the spelling that the caller uses."""
 
+    @property
+    def bulk(self) -> bool:
+        """Whether `delete_many` is one request."""
+        ...
+
     def read(self, path: str) -> bytes: ...
 
     def write(self, path: str, content: bytes) -> None: ...
 
     def walk(self, root: str, enter: Callable[[str], bool]) -> Iterator[StoredFile]:
-        """Every file below `root` whose relative path `enter` accepts; symbolic links are neither followed nor given."""
+        """Every file below `root` whose relative path `enter` accepts; symbolic links are left out."""
         ...
 
     def stat(self, path: str) -> StoredFile | None: ...
@@ -76,6 +82,11 @@ class Stores:
         self._open: dict[tuple[str, str], Store] = {}
         self.workers = workers or DEFAULT_WORKERS
 
+    def renew(self, io: FileIO) -> None:
+        """Go on with the FileIO of a freshly loaded table."""
+        self._io = io
+        self._open.clear()
+
     def of(self, path: str) -> Store:
         location = split_location(path)
         key = (location.scheme, location.authority)
@@ -98,13 +109,36 @@ class Stores:
     def walk(self, root: str, enter: Callable[[str], bool] = lambda relative: True) -> Iterator[StoredFile]:
         return self.of(root).walk(root, enter)
 
+    def read_all(self, paths: Sequence[str]) -> Iterator[bytes | Exception]:
+        """The contents in order, or what went wrong with one; only a window of them is held in memory."""
+
+        def read(path: str) -> bytes | Exception:
+            try:
+                return self.read(path)
+            except Exception as error:
+                return error
+
+        # Opening a local file costs less than handing it to a thread.
+        remote = any(split_location(path).scheme != "file" for path in paths[:1])
+        return self.each(read, paths) if remote else map(read, paths)
+
     def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        """Results in order, worked out in threads; the first error goes up."""
+        """Results in order, worked out in threads a window ahead; the first error goes up."""
         if len(items) < 2 or self.workers == 1:
             yield from map(work, items)
             return
         with ThreadPoolExecutor(min(self.workers, len(items)), thread_name_prefix="reclaim") as pool:
-            yield from pool.map(work, items, chunksize=1)
+            waiting: deque[Future[R]] = deque()
+            try:
+                for item in items:
+                    waiting.append(pool.submit(work, item))
+                    if len(waiting) >= 2 * self.workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
 
     def delete(self, paths: Iterable[str]) -> dict[str, str]:
         """Delete files in bulk and in parallel; a file that is gone already counts as deleted.
@@ -117,7 +151,9 @@ class Stores:
             batches.setdefault(id(store), (store, []))[1].append(path)
         failures: dict[str, str] = {}
         for store, batch in batches.values():
-            chunks = [batch[i : i + 1000] for i in range(0, len(batch), 1000)]
+            # Without a bulk request each file is a round trip: spread them over the threads.
+            size = 1000 if store.bulk else max(1, min(1000, len(batch) // (4 * self.workers)))
+            chunks = [batch[i : i + size] for i in range(0, len(batch), size)]
             for failed in self.each(lambda chunk, store=store: _delete_chunk(store, chunk), chunks):  # type: ignore[misc]
                 failures.update(failed)
         return failures

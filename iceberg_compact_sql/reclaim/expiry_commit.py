@@ -1,0 +1,187 @@
+"""The metadata half of an expiry: commit, plan again when something moved, and find out how it ended."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from iceberg_compact_sql import events
+from iceberg_compact_sql.errors import CommitConflictError, CommitUnknownError, IcebergCompactError
+from iceberg_compact_sql.reclaim.retention import ExpiryRequest, decide, refuse_without_gc
+from iceberg_compact_sql.table.pyiceberg_internals.expiry_commit import (
+    commit_removal,
+    delete_old_metadata,
+    validates_in_process,
+)
+
+if TYPE_CHECKING:
+    from iceberg_compact_sql.reclaim.expiry import ExpiryPlan
+
+_RETRIES = ("commit.retry.num-retries", 4)
+_FIRST_WAIT_MS = ("commit.retry.min-wait-ms", 100)
+_LONGEST_WAIT_MS = ("commit.retry.max-wait-ms", 60_000)
+
+
+def commit_expiry(
+    table: Table, request: ExpiryRequest, plan_on: Callable[[TableMetadata], ExpiryPlan]
+) -> tuple[TableMetadata, ExpiryPlan, Table]:
+    """Commit what `plan_on` finds on the freshest metadata; gives that metadata, the plan, and the table reloaded.
+
+    Raises CommitConflictError when others kept winning and CommitUnknownError when nobody can say whether it landed;
+    in both cases the caller has deleted nothing.
+    """
+    uuid = table.metadata.table_uuid
+    retries = _number(table, _RETRIES)
+    for attempt in range(retries + 1):
+        current = reload(table)
+        refuse_other_table(uuid, current)
+        refuse_without_gc(current.metadata)
+        plan = plan_on(current.metadata)
+        if plan.empty:
+            return current.metadata, plan, current
+        events.reach("expire.validate", attempt=attempt)
+        try:
+            committed = commit_removal(
+                current,
+                snapshot_ids=plan.retention.expired,
+                refs=plan.retention.removed_refs,
+                spec_ids=plan.spec_ids,
+                schema_ids=plan.schema_ids,
+                holds=_still_right(current.metadata, plan, request),
+            )
+            events.reach("expire.commit", metadata=committed.metadata_location)
+        except CommitFailedException:
+            if attempt == retries:
+                break
+            time.sleep(_wait_seconds(table, attempt))
+            continue
+        except IcebergCompactError:
+            raise
+        except Exception as error:
+            if isinstance(error, ValueError) and validates_in_process(current) and attempt < retries:
+                # The update did not fit the metadata that it met: refused before anything was written.
+                continue
+            fresh = _reload_or_none(table)
+            if fresh is None or not _landed(plan, fresh.metadata):
+                raise _unknown(plan, error) from error
+        else:
+            _drop_old_metadata(current, committed.metadata)
+            fresh = reload(table)
+        refuse_other_table(uuid, fresh)
+        _refuse_lost_refs(current, plan, fresh)
+        return current.metadata, plan, fresh
+    raise CommitConflictError(
+        f"the table changed during each of {retries + 1} tries; no snapshot was expired and no file deleted",
+        hint="Run it again at a quieter time, or raise the table's commit.retry.num-retries.",
+    )
+
+
+def reload(table: Table) -> Table:
+    """The table as the catalog has it now."""
+    return table.catalog.load_table(table.name())
+
+
+def refuse_other_table(uuid: object, fresh: Table) -> None:
+    """Stop when the name leads to another table by now."""
+    if fresh.metadata.table_uuid != uuid:
+        raise CommitConflictError(
+            "the table was dropped and created again meanwhile; no file was deleted", hint="Run it again."
+        )
+
+
+def _still_right(base: TableMetadata, plan: ExpiryPlan, request: ExpiryRequest) -> Callable[[TableMetadata], bool]:
+    """Whether the metadata that the commit replaces leads to the same removals."""
+    snapshots = {snapshot.snapshot_id for snapshot in base.snapshots}
+
+    def holds(metadata: TableMetadata) -> bool:
+        if (plan.spec_ids or plan.schema_ids) and {s.snapshot_id for s in metadata.snapshots} != snapshots:
+            # A snapshot that came meanwhile may use a spec or schema that nothing used.
+            return False
+        try:
+            now = decide(metadata, request)
+        except IcebergCompactError:
+            return False
+        return now.expired == plan.retention.expired and now.removed_refs == plan.retention.removed_refs
+
+    return holds
+
+
+def _refuse_lost_refs(base: Table, plan: ExpiryPlan, fresh: Table) -> None:
+    """A REST server cannot be asked that no new ref appeared: look whether one was lost, and delete nothing then.
+
+    The versions between the planned one and the fresh one are in the metadata log; a ref on an expired snapshot in
+    one of them came after the plan.
+    """
+    if validates_in_process(base):
+        return
+    log = [entry.metadata_file for entry in fresh.metadata.metadata_log]
+    if base.metadata_location not in log:
+        return
+    expired = frozenset(plan.retention.expired)
+    for location in log[log.index(base.metadata_location) + 1 :]:
+        try:
+            with fresh.io.new_input(location).open() as stream:
+                refs = json.loads(stream.read()).get("refs", {})
+        except Exception as error:
+            raise CommitConflictError(
+                f"snapshots were expired, but {location}, which came between, cannot be read; no file was deleted",
+                hint="Check the table's tags and branches, then run remove_orphans.",
+            ) from error
+        lost = sorted(
+            n for n, r in refs.items() if r["snapshot-id"] in expired and n not in plan.retention.removed_refs
+        )
+        if lost:
+            raise CommitConflictError(
+                f"{', '.join(lost)} was made on a snapshot while it was being expired; no file was deleted",
+                hint=f"The refs are in {location}: register the table from it to have them back.",
+            )
+
+
+def _landed(plan: ExpiryPlan, metadata: TableMetadata) -> bool:
+    left = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    return not left.intersection(plan.retention.expired) and not set(plan.retention.removed_refs).intersection(
+        metadata.refs
+    )
+
+
+def _unknown(plan: ExpiryPlan, error: Exception) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"the catalog did not say whether {len(plan.retention.expired)} snapshots were expired "
+        f"({type(error).__name__}); no file was deleted",
+        hint="Run it again: it looks at the table as it is then, and finishes the work.",
+    )
+
+
+def _reload_or_none(table: Table) -> Table | None:
+    try:
+        return reload(table)
+    except NoSuchTableError:
+        raise
+    except Exception:
+        return None
+
+
+def _drop_old_metadata(table: Table, committed: TableMetadata) -> None:
+    try:
+        delete_old_metadata(table, committed)
+    except Exception:
+        # The commit stands; a metadata file that stays is an orphan and harms nobody.
+        events.reach("expire.old_metadata_stays")
+
+
+def _number(table: Table, setting: tuple[str, int]) -> int:
+    name, default = setting
+    text = table.metadata.properties.get(name, "")
+    return int(text) if text.isdigit() else default
+
+
+def _wait_seconds(table: Table, attempt: int) -> float:
+    longest = _number(table, _LONGEST_WAIT_MS)
+    return float(min(_number(table, _FIRST_WAIT_MS) * 2**attempt, longest)) * random.uniform(0.5, 1.0) / 1000
