@@ -1,0 +1,162 @@
+"""The command line: `iceberg-compact-sql quickstart | run | jar | <procedure>`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iceberg_compact_sql.errors import IcebergCompactError
+from iceberg_compact_sql.procedures.registry import procedures
+from iceberg_compact_sql.report.render import FORMATS, render
+from iceberg_compact_sql.sql.parameters import Kind, Parameter, Procedure
+
+
+class _Failed(click.ClickException):
+    """A procedure failed: its message alone, exit code 1."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:
+        click.echo(self.message, err=True)
+
+
+def _session_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.option("--catalog", help="The Iceberg catalog to use when a name has none."),
+        click.option("--warehouse", type=click.Path(), help="Folder of the embedded catalog 'local'."),
+        click.option("--conf", "settings", multiple=True, metavar="K=V", help="A Spark setting; may be repeated."),
+        click.option("--master", default="local[*]", show_default=True, help="Spark master."),
+        click.option("--format", "style", type=click.Choice(FORMATS), default="table", show_default=True),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="iceberg-compact-sql", prog_name="iceberg-compact-sql")
+def main() -> None:
+    """Iceberg table maintenance: compact, score, expire and clean tables."""
+
+
+@main.command()
+@click.argument("statement", required=False)
+@click.option("-f", "--file", "path", type=click.Path(exists=True, dir_okay=False), help="A file of statements.")
+@_session_options
+def run(statement: str | None, path: str | None, **session: Any) -> None:
+    """Run a statement, or several from a file, separated by semicolons."""
+    if (statement is None) == (path is None):
+        raise click.UsageError("give either a statement or -f FILE")
+    text = statement if statement is not None else Path(path or "").read_text(encoding="utf-8")
+    from iceberg_compact_sql.sql.statements import split_statements
+
+    statements = split_statements(text)
+    if not statements:
+        raise click.UsageError("there is no statement to run")
+    _with_session(session, lambda spark: (spark.sql(one) for one in statements))
+
+
+@main.command()
+@click.option(
+    "--warehouse", type=click.Path(), default="./lake", show_default=True, help="Where the demo lake is made."
+)
+@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+def quickstart(warehouse: str, master: str) -> None:
+    """Make a fragmented demo table and take it through score, dry run, compaction and expiry."""
+    from iceberg_compact_sql.quickstart import take_tour
+
+    session = {"warehouse": warehouse, "master": master, "settings": (), "catalog": None}
+    _guarded(lambda: take_tour(_spark(session), Path(warehouse)))
+
+
+@main.command()
+def jar() -> None:
+    """Print the path of the jar for `spark-sql --jars`."""
+    from iceberg_compact_sql.jvm import jar_path
+
+    click.echo(jar_path())
+
+
+def _procedure_command(procedure: Procedure) -> click.Command:
+    def call(style: str, catalog: Any, warehouse: Any, settings: Any, master: str, **values: Any) -> None:
+        from iceberg_compact_sql.sql.session import run_procedure
+
+        session = {"catalog": catalog, "warehouse": warehouse, "settings": settings, "master": master, "style": style}
+        given = {name: _plain(procedure, name, value) for name, value in values.items() if value not in (None, ())}
+        _with_session(session, lambda spark: [run_procedure(spark, procedure.name, **given)])
+
+    parameters = [_flag(parameter) for parameter in procedure.parameters]
+    command = click.Command(procedure.name.replace("_", "-"), callback=call, params=parameters, help=procedure.summary)
+    command.callback = _session_options(call)
+    command.params = [*parameters, *reversed(getattr(command.callback, "__click_params__", []))]
+    return command
+
+
+def _flag(parameter: Parameter) -> click.Parameter:
+    if parameter.required:
+        return click.Argument([parameter.name])
+    flag = "--" + parameter.name.replace("_", "-")
+    help_text = f"{parameter.meaning} ({parameter.shown_kind}; default {parameter.shown_default})"
+    if parameter.kind is Kind.BOOLEAN:
+        return click.Option([f"{flag}/--no-{flag[2:]}", parameter.name], default=None, help=help_text)
+    if parameter.kind is Kind.MAP:
+        return click.Option(["--option", parameter.name], multiple=True, metavar="K=V", help=help_text)
+    repeated = parameter.kind in (Kind.LONGS, Kind.STRINGS)
+    return click.Option([flag, parameter.name], multiple=repeated, help=help_text)
+
+
+def _plain(procedure: Procedure, name: str, value: Any) -> Any:
+    parameter = procedure.parameter(name)
+    if parameter is not None and parameter.kind is Kind.MAP:
+        return dict(_key_value(entry, "--option") for entry in value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _key_value(text: str, flag: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise click.UsageError(f"{flag} takes key=value, not {text!r}")
+    return key, value
+
+
+def _with_session(session: dict[str, Any], work: Callable[[Any], Iterable[Any]]) -> None:
+    def answered() -> None:
+        for dataframe in work(_spark(session)):
+            render(dataframe, session["style"])
+
+    _guarded(answered)
+
+
+def _spark(session: dict[str, Any]) -> Any:
+    from iceberg_compact_sql import register
+    from iceberg_compact_sql.sql.starting import start_session
+
+    settings = dict(_key_value(entry, "--conf") for entry in session["settings"])
+    if session["catalog"]:
+        settings["spark.iceberg_compact_sql.catalog"] = session["catalog"]
+    return register(start_session(session["master"], settings), warehouse=session["warehouse"])
+
+
+def _guarded(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except IcebergCompactError as error:
+        raise _Failed(str(error)) from None
+    except click.ClickException:
+        raise
+    except KeyboardInterrupt:
+        raise _Failed("cancelled") from None
+    except Exception as error:
+        # Spark's own errors, with their first line: the rest is a Java stack.
+        raise _Failed(str(error).strip().split("\n\nJVM stacktrace")[0]) from error
+
+
+for _procedure in procedures().values():
+    main.add_command(_procedure_command(_procedure))
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""A Spark session of our own, for the command line: quiet, local by default, with this Python in its workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from iceberg_compact_sql.errors import MissingDependencyError
+
+
+def start_session(master: str, settings: Mapping[str, str]) -> Any:
+    """A session with these settings; without Java one sentence says what to install."""
+    require_java()
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if master.startswith("local") else "0.0.0.0")
+    builder = SparkSession.builder.master(master).appName("iceberg-compact-sql")
+    defaults = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    for key, value in {**defaults, **settings}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def require_java() -> None:
+    """Raise a clear error when Spark could not start for want of Java."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return
+    if not home and shutil.which("java"):
+        return
+    where = f"JAVA_HOME is {home!r}, which has no bin/java" if home else "there is no java on the PATH"
+    raise MissingDependencyError(f"Spark needs Java, and {where}", hint="Install a JDK 17 and set JAVA_HOME.")
