@@ -5,9 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from iceberg_compact_sql.rewrite.task import OutputFile
 from iceberg_compact_sql.table.model import LiveDelete, LiveFile
+
+
+@dataclass(frozen=True, slots=True)
+class NewDelete:
+    """A position delete file that a commit adds, with the data sequence number that it carries."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    spec_id: int
+    partition: tuple[Any, ...]
+    sequence_number: int
+    referenced_path: str | None = None
+    file_format: str = "PARQUET"
+    lower_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    column_sizes: Mapping[int, int] = field(default_factory=dict)
+    value_counts: Mapping[int, int] = field(default_factory=dict)
+    null_value_counts: Mapping[int, int] = field(default_factory=dict)
+    split_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +42,9 @@ class Replacement:
     data_sequence_number: int | None
     # Deletes that were applied to `removed`; the commit drops those that apply to nothing any more.
     applied_deletes: tuple[LiveDelete, ...] = ()
+    # Delete files that go, and delete files that come (a rewrite of position deletes).
+    removed_deletes: tuple[LiveDelete, ...] = ()
+    added_deletes: tuple[NewDelete, ...] = ()
 
 
 class Outcome(str, Enum):
@@ -42,3 +66,11 @@ class CommitReport:
     conflicts: Mapping[int, str] = field(default_factory=dict)
     removed_delete_files: int = 0
     detail: str = ""
+
+
+class CommitInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a commit; `report` says what is in the table, so that the caller cleans only what is not."""
+
+    def __init__(self, report: CommitReport) -> None:
+        super().__init__(f"interrupted; the commit is {report.outcome.value}. {report.detail}".strip())
+        self.report = report

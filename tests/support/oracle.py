@@ -78,8 +78,10 @@ def _file_rows(path: str, ids: dict[int, str]) -> list[dict[str, Any]]:
     return [{name: columns[name][i] if name in columns else None for name in names} for i in range(table.num_rows)]
 
 
-def rows(table: Table, branch: str = "main", *, snapshot_id: int | None = None) -> list[dict[str, Any]]:
-    """All live rows of a branch under the current schema, sorted."""
+def rows(
+    table: Table, branch: str = "main", *, snapshot_id: int | None = None, only_files: set[str] | None = None
+) -> list[dict[str, Any]]:
+    """All live rows of a branch (or of some of its files) under the current schema, sorted."""
     schema = table.catalog.load_table(table.name()).schema()
     wanted = {field.field_id: field.name for field in schema.fields}
     specs = table.catalog.load_table(table.name()).specs()
@@ -89,6 +91,8 @@ def rows(table: Table, branch: str = "main", *, snapshot_id: int | None = None) 
     equalities = [e for e in live if e["data_file"].get("content", 0) == 2]
     result = []
     for entry in data:
+        if only_files is not None and entry["data_file"]["file_path"] not in only_files:
+            continue
         path = plain(entry["data_file"]["file_path"])
         dead: set[int] = set()
         for delete in positions:

@@ -1,0 +1,136 @@
+"""What became of a commit: looked up in the table itself, with patience, before anything is believed or deleted."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    UnauthorizedError,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from iceberg_compact_sql.commit.conflicts import is_ancestor
+
+# A process-local check of pyiceberg that another branch moved meanwhile; nothing was sent.
+_STALE_SEQUENCE_NUMBER = re.compile(r"Cannot add snapshot with sequence number \d+ older than last sequence number")
+_CREDENTIALS = (
+    (re.compile(r"(://[^/\s:@]+):[^@\s]+@"), r"\1:***@"),
+    (
+        re.compile(r"(?i)((?:token|secret|password|credential|signature|access[-_.]?key)[\w.-]*['\"]?\s*[=:]\s*)\S+"),
+        r"\1***",
+    ),
+)
+
+
+class Rejection(Enum):
+    """What an error of the catalog says about the request that caused it."""
+
+    RETRY = "certainly not applied, may be tried again"
+    FINAL = "certainly not applied, trying again is useless"
+    DOUBT = "may have been applied, or may be applied later"
+
+
+class Whereabouts(Enum):
+    """Where a snapshot id is found."""
+
+    IN_BRANCH = "in the history of the branch"
+    IN_TABLE = "in the table but not in the history of the branch"
+    ABSENT = "nowhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often and how long to wait: `commit.retry.*` for tries, `commit.status-check.*` for looking again."""
+
+    times: int
+    min_wait_ms: int
+    max_wait_ms: int
+    total_ms: int
+
+    @classmethod
+    def of_retries(cls, properties: Mapping[str, str]) -> Patience:
+        return cls._read(properties, "commit.retry", 4, 100, 60_000)
+
+    @classmethod
+    def of_status_checks(cls, properties: Mapping[str, str]) -> Patience:
+        return cls._read(properties, "commit.status-check", 3, 1_000, 60_000)
+
+    @classmethod
+    def _read(cls, properties: Mapping[str, str], prefix: str, times: int, min_wait: int, max_wait: int) -> Patience:
+        def number(name: str, default: int) -> int:
+            text = properties.get(f"{prefix}.{name}", "")
+            return int(text) if text.isdigit() else default
+
+        return cls(
+            number("num-retries", times),
+            number("min-wait-ms", min_wait),
+            number("max-wait-ms", max_wait),
+            number("total-timeout-ms", 1_800_000),
+        )
+
+    def waits(self) -> Iterator[bool]:
+        """Yields True once before each further try, after a wait that doubles and is shortened at random.
+
+        The jitter keeps two writers that collided once from colliding again.
+        """
+        end = time.monotonic() + self.total_ms / 1000
+        for turn in range(self.times):
+            wait = min(self.max_wait_ms, self.min_wait_ms * 2**turn) / 1000 * random.uniform(0.5, 1.0)
+            if time.monotonic() + wait > end:
+                return
+            time.sleep(wait)
+            yield True
+
+
+def judge(error: BaseException) -> Rejection:
+    """What an error tells about the commit request: in doubt unless it is a known answer of the catalog."""
+    if isinstance(error, CommitFailedException):
+        return Rejection.RETRY
+    if isinstance(error, ValueError) and _STALE_SEQUENCE_NUMBER.search(str(error)):
+        return Rejection.RETRY
+    if isinstance(error, (BadRequestError, ForbiddenError, NoSuchTableError, UnauthorizedError)):
+        return Rejection.FINAL
+    return Rejection.DOUBT
+
+
+def whereabouts(metadata: TableMetadata, branch: str, snapshot_id: int) -> Whereabouts:
+    """Where our snapshot is in metadata that was just loaded."""
+    if metadata.snapshot_by_id(snapshot_id) is None:
+        return Whereabouts.ABSENT
+    return Whereabouts.IN_BRANCH if is_ancestor(metadata, branch, snapshot_id) else Whereabouts.IN_TABLE
+
+
+def look_patiently(
+    load: Callable[[], Table], branch: str, snapshot_id: int, patience: Patience
+) -> tuple[Whereabouts | None, Table | None]:
+    """Look for a snapshot until it is in the branch or patience ends; (None, None) if the table cannot be loaded."""
+    place: Whereabouts | None = None
+    seen: Table | None = None
+    turns = patience.waits()
+    while True:
+        try:
+            seen = load()
+            place = whereabouts(seen.metadata, branch, snapshot_id)
+        except Exception:
+            # The last good look stands; the table may be reachable again at the next turn.
+            pass
+        if place is Whereabouts.IN_BRANCH or not next(turns, False):
+            return place, seen
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line, without credentials."""
+    text = " ".join(str(error).split())[:400]
+    for pattern, replacement in _CREDENTIALS:
+        text = pattern.sub(replacement, text)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
