@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyiceberg.table.metadata import TableMetadata
+
 from iceberg_compact_sql import events
 from iceberg_compact_sql.commit.claim import claimed
 from iceberg_compact_sql.commit.model import CommitReport, Outcome, Replacement
 from iceberg_compact_sql.commit.replace import commit_replacements
-from iceberg_compact_sql.commit.resume import stamp_summary
+from iceberg_compact_sql.commit.resume import group_fingerprint, stamp_summary
 from iceberg_compact_sql.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -131,11 +133,12 @@ class Compaction:
                 value=arguments["table"],
                 hint="Versions 1 and 2 are supported.",
             )
-        options = resolve_options(arguments, metadata.properties, {spec.spec_id for spec in metadata.partition_specs})
+        opened.require_commits()
+        options = _planning_options(arguments, metadata)
         where = None
         if arguments["where"] is not None:
             where = parse_where(arguments["where"], opened.table.schema(), time_zone=context.view.time_zone)
-        return cls(context, arguments, opened, options, where, Prices.from_settings(context.float_setting))
+        return cls(context, arguments, opened, options, where, Prices.from_settings(context.view.conf))
 
     def plan(self) -> CompactionPlan:
         """Which files of the branch's head are rewritten, and why; reads manifests only."""
@@ -286,7 +289,9 @@ class Compaction:
             replacements,
             state=plan.state,
             remove_dangling_deletes=self.arguments["remove_dangling_deletes"],
-            summary=stamp_summary(self.run_id, replacements),
+            summary=stamp_summary(
+                self.run_id, [group_fingerprint(file.path for file in group.files) for group, _ in batch]
+            ),
         )
         if report.outcome is Outcome.UNKNOWN:
             raise CommitUnknownError(
@@ -339,3 +344,32 @@ class Compaction:
             f"group {group.group_id}{where} could not be rewritten: {failure.reason}{more}",
             hint=f"{self.totals.told()} With partial_progress => true the other groups are committed.",
         )
+
+
+def _planning_options(arguments: Arguments, metadata: TableMetadata) -> CompactionOptions:
+    same_name = (
+        "target",
+        "min_file_size",
+        "max_file_size",
+        "min_input_files",
+        "delete_file_threshold",
+        "delete_ratio_threshold",
+        "max_group_size",
+        "max_group_files",
+        "max_files",
+        "rewrite_all",
+        "job_order",
+        "output_spec_id",
+        "min_score",
+        "max_bytes",
+        "max_cost",
+        "copy",
+    )
+    return resolve_options(
+        properties=metadata.properties,
+        spec_ids={spec.spec_id for spec in metadata.partition_specs},
+        idle_ms=arguments["idle"],
+        time_budget_ms=arguments["time_budget"],
+        copy_min_row_group_bytes=arguments["copy_min_row_group_size"],
+        **{name: arguments[name] for name in same_name},
+    )

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.table.session_view import SessionView
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Context:
 
     def refresh(self, opened: OpenTable) -> None:
         """Let Spark forget what it cached of a table that was changed, so that this session reads the new state."""
-        if self.spark is None or f"spark.sql.catalog.{opened.catalog_name}" not in self.view.conf:
+        if self.spark is None or not opened.in_spark:
             return
         # A catalog that Spark itself cannot load has nothing cached.
         with contextlib.suppress(Exception):
@@ -55,18 +54,6 @@ class Context:
     def later(self) -> Context:
         """The same surroundings with the clock read again."""
         return Context(self.view, spark=self.spark, catalog=self.catalog)
-
-    def float_setting(self, name: str, default: float) -> float:
-        """A numeric setting of ours; a value that is no number is refused with its name."""
-        text = self.view.setting(name)
-        if text is None:
-            return default
-        try:
-            return float(text)
-        except ValueError:
-            raise IcebergCompactError(
-                f"setting spark.iceberg_compact_sql.{name} is {text!r}, not a number", hint="Set a number or unset it."
-            ) from None
 
     @property
     def cores(self) -> int:

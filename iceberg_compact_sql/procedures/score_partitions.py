@@ -21,7 +21,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
     inventory = read_inventory(opened.table, arguments["branch"], where)
     target_bytes = target_file_bytes(arguments["target"], opened.table.metadata.properties)
     return score_rows(
-        inventory, target_bytes=target_bytes, now_ms=context.now_ms, prices=Prices.from_settings(context.float_setting)
+        inventory, target_bytes=target_bytes, now_ms=context.now_ms, prices=Prices.from_settings(context.view.conf)
     )
 
 
