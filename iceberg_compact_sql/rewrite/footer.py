@@ -63,9 +63,9 @@ class ParquetFooter:
 
     rows: int
     row_groups: tuple[RowGroupInfo, ...]
-    signature: Hashable
-    leaves: tuple[LeafColumn, ...]
-    column_orders: tuple[int, ...] | None
+    signature: Hashable = field(repr=False)
+    leaves: tuple[LeafColumn, ...] = field(repr=False)
+    column_orders: tuple[int, ...] | None = field(repr=False)
     created_by: str
     tree: Struct = field(repr=False, compare=False)
     data_end: int | None = None

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-PIECE_BYTES = 8 * 1024**2
+PIECE_BYTES = 4 * 1024**2
 MAX_GAP_BYTES = 64 * 1024
-_PIECES_AHEAD = 2
+_PIECES_AHEAD = 3
+_READERS = 2
 
 
 def merged_spans(
@@ -33,7 +34,7 @@ def merged_spans(
 
 
 def read_ahead(file: Any, spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """The bytes of the spans in order, in pieces of at most 8 MB; a thread reads the next ones meanwhile."""
+    """The bytes of the spans in order, in pieces of at most 4 MB; threads read the next ones meanwhile."""
     pieces = [
         (start, min(end, start + PIECE_BYTES))
         for span_start, end in spans
@@ -43,7 +44,7 @@ def read_ahead(file: Any, spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
         for start, end in pieces:
             yield _read_piece(file, start, end)
         return
-    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="read-ahead") as reader:
         pending: deque[Future[bytes]] = deque()
         for start, end in pieces:
             pending.append(reader.submit(_read_piece, file, start, end))

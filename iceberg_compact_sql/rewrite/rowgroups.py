@@ -24,7 +24,8 @@ from iceberg_compact_sql.rewrite.thrift import (
 )
 
 _MAX_ORDINAL = 0x7FFF
-_DEFAULT_CREATED_BY = "iceberg-compact-sql"
+# Readers in Java mistrust statistics of writers whose name is not of the form "<name> version <number>".
+_DEFAULT_CREATED_BY = "iceberg-compact-sql version 0.1.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class RowGroupJoiner:
         self._sink = sink
         self._base = base
         self._key_value_metadata = dict(key_value_metadata or {})
-        self._created_by = created_by
+        self._created_by = created_by if " version " in created_by else f"{created_by} version 0"
         self._version: int = base.tree.get(1, I32) or 1
         self._groups: list[tuple[Struct, list[tuple[Struct, PageIndex]]]] = []
         self._finished = False
