@@ -50,6 +50,8 @@ class PartitionHistory:
 
     last_written_ms: int | None
     last_compacted_ms: int | None
+    # None when the oldest files are older than the oldest snapshot in the metadata.
+    first_written_ms: int | None = None
 
 
 class TableInventory:
@@ -105,12 +107,16 @@ class TableInventory:
         compacted them stands for the last write: it was not later.
         """
         written: int | None = None
+        earliest: int | None = None
+        forgotten = False
         compacted: int | None = None
         at_latest: int | None = None
         for file in files:
             fact = self._snapshots.get(file.snapshot_id) if file.snapshot_id is not None else None
             if fact is None:
+                forgotten = True
                 continue
+            earliest = fact.time_ms if earliest is None else min(earliest, fact.time_ms)
             if fact.replaces:
                 compacted = _latest(compacted, fact.time_ms)
                 at_latest = _latest(at_latest, self._times_by_sequence.get(file.sequence_number))
@@ -120,7 +126,9 @@ class TableInventory:
             times = self._times_of_deletes()
             for key in {(file.spec_id, partition_key(file.partition)) for file in files}:
                 written = _latest(written, times.get(key))
-        return PartitionHistory(written if written is not None else at_latest, compacted)
+        return PartitionHistory(
+            written if written is not None else at_latest, compacted, None if forgotten else earliest
+        )
 
     def _times_of_deletes(self) -> dict[tuple[int, Partition], int]:
         if self._delete_times is None:

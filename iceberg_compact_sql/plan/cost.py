@@ -1,0 +1,94 @@
+"""What a rewrite takes: requests, bytes, seconds and dollars. Estimates, made from named constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.table.session_view import SETTING_PREFIX
+
+_MB = 1024**2
+# Object stores are read and written in pieces of about this size; every piece is a request.
+_REQUEST_BYTES = 8 * _MB
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Dollars for requests and for compute; the settings `spark.iceberg_compact_sql.price.*` change them."""
+
+    get_per_1000: float = 0.0004
+    put_per_1000: float = 0.005
+    gb_second: float = 0.0000166667
+
+    @classmethod
+    def from_settings(cls, conf: Mapping[str, str]) -> Prices:
+        """Prices as a session has them; a setting that is not a number at or above zero is refused by name."""
+        given: dict[str, float] = {}
+        for name in ("get_per_1000", "put_per_1000", "gb_second"):
+            setting = f"{SETTING_PREFIX}price.{name}"
+            text = conf.get(setting)
+            if text is None:
+                continue
+            try:
+                price = float(text)
+            except ValueError:
+                price = -1.0
+            if not 0 <= price < float("inf"):
+                raise InvalidArgumentError(
+                    f"setting {setting} is {text!r} but must be a number of dollars, 0 or more", value=text
+                )
+            given[name] = price
+        return cls(**given)
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """How fast this cluster rewrites; measured figures replace the defaults of one core of a small machine."""
+
+    decode_bytes_per_second: float = 40 * _MB
+    copy_bytes_per_second: float = 400 * _MB
+    seconds_per_file: float = 0.01
+    seconds_per_group: float = 0.1
+    # Output files of one group that are written at the same time.
+    parallel_outputs: int = 1
+    memory_gb_per_core: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What has to be moved for one group of files."""
+
+    data_files: int
+    data_bytes: int
+    copied_bytes: int = 0
+    delete_files: int = 0
+    delete_bytes: int = 0
+    outputs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds that the group takes on the clock, and dollars for everything that it uses."""
+
+    seconds: float
+    dollars: float
+
+
+def estimate(work: Work, prices: Prices, throughput: Throughput) -> Estimate:
+    """The time and the price of a piece of work; both grow with bytes and with requests."""
+    decoded_bytes = work.data_bytes - work.copied_bytes + work.delete_bytes
+    core_seconds = (
+        decoded_bytes / throughput.decode_bytes_per_second
+        + work.copied_bytes / throughput.copy_bytes_per_second
+        + (work.data_files + work.delete_files + work.outputs) * throughput.seconds_per_file
+    )
+    lanes = max(1, min(throughput.parallel_outputs, work.outputs))
+    reads = 2 * (work.data_files + work.delete_files) + (work.data_bytes + work.delete_bytes) // _REQUEST_BYTES
+    writes = work.outputs + work.data_bytes // _REQUEST_BYTES
+    dollars = (
+        reads / 1000 * prices.get_per_1000
+        + writes / 1000 * prices.put_per_1000
+        + core_seconds * throughput.memory_gb_per_core * prices.gb_second
+    )
+    return Estimate(core_seconds / lanes + throughput.seconds_per_group, dollars)
