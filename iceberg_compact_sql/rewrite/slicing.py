@@ -1,0 +1,171 @@
+"""Cutting a file group into tasks: about one a planned output file, of even size, each input byte in exactly one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from iceberg_compact_sql.plan.model import FileGroup
+from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob, RewriteTask
+from iceberg_compact_sql.table.model import LiveDelete, LiveFile
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """A byte range that is not cut any further; `end` is None at the end of its file."""
+
+    position: int
+    start: int
+    end: int | None
+    length_bytes: int
+
+
+def cut_group(group: FileGroup, job: RewriteJob, *, expected_ratio: float = 1.0) -> tuple[RewriteTask, ...]:
+    """The group's tasks in order: files stay whole where that is even enough, larger ones are cut at row groups.
+
+    Pure and deterministic. Every byte of every file lies in exactly one slice, so every row group is read by exactly
+    one task. `expected_ratio` is output bytes for a byte of input: a group that shrinks gets fewer, fuller outputs.
+    """
+    order = _reading_order(group)
+    files = [group.files[position] for position in order]
+    deletes = [group.deletes[position] if group.deletes else () for position in order]
+    total_bytes = sum(file.size_bytes for file in files)
+    shares = output_shares(total_bytes, group.expected_files, job, expected_ratio)
+    segments = _segments(files, max(1, min(shares, default=total_bytes)))
+    tasks = (
+        _task(group, index, files, deletes, run, expected_ratio)
+        for index, run in enumerate(_distribute(list(segments), shares))
+    )
+    return tuple(tasks)
+
+
+def output_shares(total_bytes: int, expected_files: int, job: RewriteJob, expected_ratio: float = 1.0) -> list[int]:
+    """Input bytes of each output: even where even outputs are large enough, else full ones and one remainder.
+
+    The planner's count holds unless the outputs would fall below the minimum, only to be rewritten again next time.
+    """
+    count = max(1, expected_files)
+    out_bytes = total_bytes * expected_ratio
+    if count > 1 and expected_ratio < 1.0 and out_bytes / count < job.min_file_bytes:
+        count = min(count, files_for(int(out_bytes), job))
+    if count > 1 and out_bytes / count < job.min_file_bytes:
+        # Two halves below the minimum would both be candidates again; one full file and a remainder are not.
+        full = min(int(job.target_bytes / expected_ratio), total_bytes // (count - 1))
+        if total_bytes - full * (count - 1) > 0:
+            return [full] * (count - 1) + [total_bytes - full * (count - 1)]
+        count -= 1
+    edges = [total_bytes * index // count for index in range(count + 1)]
+    return [after - before for before, after in itertools.pairwise(edges)]
+
+
+def files_for(out_bytes: int, job: RewriteJob) -> int:
+    """How many files Iceberg's planner makes of so many bytes."""
+    target_bytes = job.target_bytes
+    if out_bytes < target_bytes:
+        return 1
+    floor, remainder_bytes = divmod(out_bytes, target_bytes)
+    if remainder_bytes == 0:
+        return floor
+    if remainder_bytes > job.min_file_bytes:
+        return floor + 1
+    if out_bytes / floor < min(1.1 * target_bytes, job.roll_bytes):
+        return floor
+    return floor + 1
+
+
+def _reading_order(group: FileGroup) -> Sequence[int]:
+    """Scan order; files that are spread over new partitions are brought together by their old ones first.
+
+    Then a task meets few of the new partitions, and writes few small files.
+    """
+    positions = range(len(group.files))
+    if group.partition is not None:
+        return positions
+    return sorted(positions, key=lambda p: (group.files[p].spec_id, repr(group.files[p].partition), p))
+
+
+def _segments(files: Sequence[LiveFile], share_bytes: int) -> Iterator[_Segment]:
+    for position, file in enumerate(files):
+        cuts = list(_cuts(file, share_bytes))
+        edges: list[int] = [0, *cuts]
+        for index, start in enumerate(edges):
+            last = index == len(edges) - 1
+            end = None if last else edges[index + 1]
+            yield _Segment(position, start, end, (file.size_bytes if end is None else end) - start)
+
+
+def _cuts(file: LiveFile, share_bytes: int) -> Iterator[int]:
+    """Where a file may be cut: at row groups if the manifest tells, otherwise anywhere (a row group goes to the slice
+    that holds its start, so any cut is right, only less even)."""
+    if file.size_bytes <= share_bytes // 8:
+        return
+    offsets = file.split_offsets
+    ordered = bool(offsets) and all(a < b for a, b in itertools.pairwise(offsets))
+    if ordered and offsets[0] >= 0 and offsets[-1] < file.size_bytes:
+        yield from offsets[1:]
+    elif file.size_bytes > share_bytes:
+        pieces = max(2, round(8 * file.size_bytes / share_bytes))
+        yield from sorted({file.size_bytes * index // pieces for index in range(1, pieces)} - {0})
+
+
+def _distribute(segments: list[_Segment], shares: Sequence[int]) -> Iterator[list[_Segment]]:
+    """Consecutive runs of segments, each as near to its share as the segments allow; no run is empty."""
+    position, wanted_bytes, taken_bytes = 0, 0, 0
+    for index, share in enumerate(shares):
+        wanted_bytes += share
+        run: list[_Segment] = []
+        last = index == len(shares) - 1
+        while position < len(segments):
+            length_bytes = segments[position].length_bytes
+            # Take the segment if more than half of it lies before the wanted edge.
+            if not last and taken_bytes + length_bytes / 2 > wanted_bytes:
+                break
+            run.append(segments[position])
+            taken_bytes += length_bytes
+            position += 1
+        if run:
+            yield run
+
+
+def _task(
+    group: FileGroup,
+    output_index: int,
+    files: Sequence[LiveFile],
+    deletes: Sequence[Sequence[LiveDelete]],
+    run: Sequence[_Segment],
+    expected_ratio: float,
+) -> RewriteTask:
+    numbers: dict[tuple[str, int | None], int] = {}
+    distinct: list[LiveDelete] = []
+    inputs = []
+    for position, pieces in itertools.groupby(run, key=lambda segment: segment.position):
+        first, *rest = pieces
+        last = rest[-1] if rest else first
+        file = files[position]
+        for delete in deletes[position]:
+            key = (delete.path, delete.content_offset)
+            if key not in numbers:
+                numbers[key] = len(distinct)
+                distinct.append(delete)
+        inputs.append(
+            InputSlice(
+                path=file.path,
+                size_bytes=file.size_bytes,
+                rows=file.rows,
+                spec_id=file.spec_id,
+                partition=file.partition,
+                sequence_number=file.sequence_number,
+                start=first.start,
+                end=last.end,
+                deletes=tuple(numbers[(delete.path, delete.content_offset)] for delete in deletes[position]),
+            )
+        )
+    return RewriteTask(
+        group_id=group.group_id,
+        output_index=output_index,
+        inputs=tuple(inputs),
+        deletes=tuple(distinct),
+        partition=group.partition,
+        expected_ratio=expected_ratio,
+    )
