@@ -30,6 +30,7 @@ from iceberg_compact_sql.events import reach
 from iceberg_compact_sql.redaction import redact
 from iceberg_compact_sql.table.hadoop_catalog import HadoopCatalog
 from iceberg_compact_sql.table.jdbc_uri import sqlite_uri
+from iceberg_compact_sql.table.metadata_files import local_path
 from iceberg_compact_sql.table.names import (
     EMBEDDED_CATALOG,
     Origin,
@@ -132,24 +133,30 @@ def _properties(view: SessionView, name: str) -> dict[str, str]:
         return _embedded_properties(view)
     if known[name] is Origin.PYICEBERG:
         return dict(_configuration().get_catalog_config(name) or {})  # type: ignore[arg-type]
-    properties = pyiceberg_properties(view.conf, name)
     if name == EMBEDDED_CATALOG and view.embedded_warehouse is not None:
-        _require_same_embedded(view, properties)
-    return properties
+        _require_same_embedded(view, view.embedded_warehouse)
+        return _embedded_properties(view)
+    return pyiceberg_properties(view.conf, name)
 
 
 def _embedded_properties(view: SessionView) -> dict[str, str]:
     assert view.embedded_warehouse is not None
-    folder = Path(view.embedded_warehouse.removeprefix("file://")).expanduser().absolute()
+    folder = _embedded_folder(view.embedded_warehouse)
     folder.mkdir(parents=True, exist_ok=True)
     return {"type": "sql", "uri": sqlite_uri(folder / "catalog.db"), "warehouse": f"file://{folder}"}
 
 
-def _require_same_embedded(view: SessionView, properties: dict[str, str]) -> None:
+def _embedded_folder(warehouse: str) -> Path:
+    return (local_path(warehouse) or Path(warehouse)).expanduser().absolute()
+
+
+def _require_same_embedded(view: SessionView, warehouse: str) -> None:
     """Spark may know the embedded catalog too, but one name must not mean two catalogs."""
-    if properties.get("uri") != _embedded_properties(view)["uri"]:
+    uri = view.conf.get(f"spark.sql.catalog.{EMBEDDED_CATALOG}.uri", "")
+    file = Path(uri.removeprefix("jdbc:sqlite:")) if uri.startswith("jdbc:sqlite:") else None
+    if file is None or file.absolute() != _embedded_folder(warehouse) / "catalog.db":
         message = (
-            f"register(spark, warehouse=...) calls its catalog {EMBEDDED_CATALOG!r}, which Spark has for another one"
+            f"register(spark, warehouse=...) uses the name {EMBEDDED_CATALOG!r}, which is another catalog in Spark"
         )
         hint = f"Leave the warehouse out, or rename spark.sql.catalog.{EMBEDDED_CATALOG}."
         raise InvalidArgumentError(message, argument="catalog", value=EMBEDDED_CATALOG, hint=hint)
@@ -177,9 +184,8 @@ def _load_plainly(catalog: Catalog, name: str, identifier: tuple[str, ...]) -> T
     shown = show_name(identifier)
     if len(identifier) < 2:
         hint = f"Write '{show_name((name, 'db', *identifier))}'."
-        raise NotFoundError(
-            f"'{shown}' names no namespace in catalog {name!r}", argument="table", value=shown, hint=hint
-        )
+        message = f"'{shown}' names no namespace in catalog {name!r}"
+        raise NotFoundError(message, argument="table", value=shown, hint=hint)
     try:
         return catalog.load_table(identifier)
     except NoSuchIcebergTableError:
