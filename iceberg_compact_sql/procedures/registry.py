@@ -11,6 +11,8 @@ from iceberg_compact_sql.sql.parameters import Procedure
 MODULES = (
     "compact_table",
     "score_partitions",
+    "rewrite_manifests",
+    "rewrite_position_deletes",
     "help",
 )
 

@@ -80,3 +80,16 @@ def partition_folder(spec: PartitionSpec, schema: Schema, values: tuple[Any, ...
             text = value.hex() if isinstance(value, bytes) else str(value)
         parts.append(f"{quote_plus(field.name, safe='')}={quote_plus(text, safe='')}")
     return "/".join(parts)
+
+
+def partition_location(
+    name: str,
+    table_location: str,
+    properties: Mapping[str, str],
+    schema: Schema,
+    spec: PartitionSpec,
+    partition: tuple[Any, ...],
+) -> str:
+    """The full path of a new file of a partition, in the table's own layout."""
+    key = _TypedPartition(partition, spec, schema) if spec.fields else None
+    return location_provider(table_location, properties).new_data_location(name, key)

@@ -1,0 +1,92 @@
+"""Which position delete files are merged: the size rules of data files, with the target of delete files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from iceberg_compact_sql.table.model import DeleteKind, LiveDelete
+from iceberg_compact_sql.table.partitions import partition_key
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """Sizes and counts in plain numbers."""
+
+    target_bytes: int
+    min_file_bytes: int
+    max_file_bytes: int
+    min_input_files: int
+    max_group_bytes: int
+    rewrite_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """Position delete files of one partition that are rewritten and committed together."""
+
+    group_id: int
+    spec_id: int
+    partition: tuple[Any, ...]
+    deletes: tuple[LiveDelete, ...]
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(delete.size_bytes for delete in self.deletes)
+
+    @property
+    def sequence_number(self) -> int:
+        """What the merged file carries: paths are unique, so the newest of its inputs deletes nothing more."""
+        return max(delete.sequence_number for delete in self.deletes)
+
+
+Place = tuple[int, Any]
+
+
+def place_of(spec_id: int, partition: tuple[Any, ...]) -> Place:
+    """The key under which files and deletes of one partition meet."""
+    return (spec_id, partition_key(partition))
+
+
+def plan_delete_groups(
+    deletes: Sequence[LiveDelete], options: DeleteOptions, *, places: Collection[Place] | None = None
+) -> tuple[DeleteGroup, ...]:
+    """Groups to rewrite; a second plan on the result of a first selects nothing. `places` limits the partitions."""
+    by_place: dict[Place, list[LiveDelete]] = defaultdict(list)
+    for delete in deletes:
+        place = place_of(delete.spec_id, delete.partition)
+        if delete.kind is DeleteKind.POSITION and (places is None or place in places) and _chosen(delete, options):
+            by_place[place].append(delete)
+    groups: list[DeleteGroup] = []
+    for candidates in by_place.values():
+        for packed in _packed(candidates, options.max_group_bytes):
+            if _worthwhile(packed, options):
+                first = packed[0]
+                groups.append(DeleteGroup(len(groups), first.spec_id, first.partition, tuple(packed)))
+    return tuple(groups)
+
+
+def _chosen(delete: LiveDelete, options: DeleteOptions) -> bool:
+    inside = options.min_file_bytes <= delete.size_bytes <= options.max_file_bytes
+    return options.rewrite_all or not inside
+
+
+def _packed(deletes: Sequence[LiveDelete], max_group_bytes: int) -> list[list[LiveDelete]]:
+    packed: list[list[LiveDelete]] = []
+    size = 0
+    for delete in deletes:
+        if not packed or size + delete.size_bytes > max_group_bytes:
+            packed.append([])
+            size = 0
+        packed[-1].append(delete)
+        size += delete.size_bytes
+    return packed
+
+
+def _worthwhile(deletes: Sequence[LiveDelete], options: DeleteOptions) -> bool:
+    size = sum(delete.size_bytes for delete in deletes)
+    if options.rewrite_all or size > options.max_file_bytes:
+        return True
+    return len(deletes) > 1 and (len(deletes) >= options.min_input_files or size > options.target_bytes)

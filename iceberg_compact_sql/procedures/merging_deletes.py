@@ -1,0 +1,170 @@
+"""The work of `rewrite_position_deletes`: plan on one head, write, commit, and clean what was not committed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from iceberg_compact_sql.commit.model import NewDelete, Outcome, Replacement
+from iceberg_compact_sql.commit.replace import commit_replacements
+from iceberg_compact_sql.commit.resume import stamp_summary
+from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.plan.filters import parse_where
+from iceberg_compact_sql.plan.position_deletes import DeleteGroup, DeleteOptions, place_of, plan_delete_groups
+from iceberg_compact_sql.procedures.context import Context
+from iceberg_compact_sql.procedures.outcomes import settled, writable_table
+from iceberg_compact_sql.rewrite.cleaning import remove_files
+from iceberg_compact_sql.rewrite.position_files import PositionFile, live_positions, write_position_files
+from iceberg_compact_sql.sql.parameters import Arguments, Row
+from iceberg_compact_sql.sql.units import format_bytes, parse_size
+from iceberg_compact_sql.table.catalogs import OpenTable
+from iceberg_compact_sql.table.inventory import TableInventory, read_inventory
+from iceberg_compact_sql.table.paths import same_file_key
+
+_TARGET_PROPERTY = "write.delete.target-file-size-bytes"
+_TARGET_BYTES = 64 * 1024**2
+_GROUP_TARGETS = 8
+
+
+@dataclass
+class DeleteMerge:
+    """One call on one table."""
+
+    context: Context
+    arguments: Arguments
+    opened: OpenTable
+    options: DeleteOptions
+    inventory: TableInventory
+    created: list[str] = field(default_factory=list)
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+
+    @classmethod
+    def prepare(cls, context: Context, arguments: Arguments) -> DeleteMerge:
+        """Open the table, check the arguments and read the head's files and deletes."""
+        opened = writable_table(context, arguments["table"])
+        options = _options(arguments, opened.table.metadata.properties)
+        return cls(context, arguments, opened, options, read_inventory(opened.table, arguments["branch"]))
+
+    def plan(self) -> tuple[DeleteGroup, ...]:
+        """Which delete files are merged; reads manifests only."""
+        places = None
+        if self.arguments["where"] is not None:
+            table = self.opened.table
+            where = parse_where(self.arguments["where"], table.schema(), time_zone=self.context.view.time_zone)
+            matching = read_inventory(table, self.arguments["branch"], where)
+            places = {place_of(file.spec_id, file.partition) for file in matching.files}
+        return plan_delete_groups(self.inventory.deletes, self.options, places=places)
+
+    def planned_row(self, groups: Sequence[DeleteGroup]) -> Row:
+        """What a run would take, and at most write."""
+        files = sum(len(group.deletes) for group in groups)
+        outputs = sum(self._outputs(group) for group in groups)
+        return (files, outputs, sum(group.input_bytes for group in groups), 0, None)
+
+    def execute(self, groups: Sequence[DeleteGroup]) -> Row:
+        """Write merged files and commit them all in one snapshot; a failure before the commit leaves nothing behind."""
+        try:
+            replacements = [self._replacement(group) for group in groups]
+        except BaseException:
+            # Safe: these paths are this run's own and were handed to no commit.
+            remove_files(self.opened.table.io, self.created)
+            raise
+        report = commit_replacements(
+            self.opened.table,
+            replacements,
+            state=self.inventory.state,
+            remove_dangling_deletes=False,
+            summary=stamp_summary(self.run_id, []),
+        )
+        if report.outcome is not Outcome.UNKNOWN:
+            # Safe: the report says for certain that these replacements are in no snapshot.
+            lost = [one for one in replacements if one.key not in report.committed]
+            remove_files(self.opened.table.io, [new.path for one in lost for new in one.added_deletes])
+        snapshot_id = settled(report.outcome, report.snapshot_id, report.detail)
+        if snapshot_id is not None:
+            self.context.refresh(self.opened)
+        done = [one for one in replacements if one.key in report.committed]
+        added = [new for one in done for new in one.added_deletes]
+        removed = [delete for one in done for delete in one.removed_deletes]
+        return (
+            len(removed),
+            len(added),
+            sum(delete.size_bytes for delete in removed),
+            sum(new.size_bytes for new in added),
+            snapshot_id,
+        )
+
+    def _replacement(self, group: DeleteGroup) -> Replacement:
+        table = self.opened.table
+        place = place_of(group.spec_id, group.partition)
+        sequences = {
+            same_file_key(file.path): file.sequence_number
+            for file in self.inventory.files
+            if place_of(file.spec_id, file.partition) == place
+        }
+        rows: pa.Table = live_positions(table.io, group, sequences)
+        files = write_position_files(
+            table.io,
+            group,
+            rows,
+            table_location=table.location(),
+            properties=table.metadata.properties,
+            schema=table.schema(),
+            spec=table.metadata.specs()[group.spec_id],
+            run_id=self.run_id,
+            outputs=self._outputs(group),
+            created=self.created,
+        )
+        return Replacement(
+            key=group.group_id,
+            removed=(),
+            added=(),
+            data_sequence_number=None,
+            removed_deletes=group.deletes,
+            added_deletes=tuple(_new_delete(group, file) for file in files),
+        )
+
+    def _outputs(self, group: DeleteGroup) -> int:
+        return max(1, round(group.input_bytes / self.options.target_bytes))
+
+
+def _new_delete(group: DeleteGroup, file: PositionFile) -> NewDelete:
+    return NewDelete(
+        path=file.path,
+        size_bytes=file.size_bytes,
+        rows=file.rows,
+        spec_id=group.spec_id,
+        partition=group.partition,
+        sequence_number=group.sequence_number,
+        referenced_path=file.referenced_path,
+        lower_bounds=file.lower_bounds,
+        upper_bounds=file.upper_bounds,
+        value_counts=file.value_counts,
+        null_value_counts=file.null_value_counts,
+    )
+
+
+def _options(arguments: Arguments, properties: Mapping[str, Any]) -> DeleteOptions:
+    target = arguments["target"] or parse_size(str(properties.get(_TARGET_PROPERTY, _TARGET_BYTES)))
+    smallest = int(0.75 * target) if arguments["min_file_size"] is None else arguments["min_file_size"]
+    largest = int(1.8 * target) if arguments["max_file_size"] is None else arguments["max_file_size"]
+    for name, value, wrong, rule in (
+        ("min_file_size", smallest, smallest >= target, "below"),
+        ("max_file_size", largest, largest <= target, "above"),
+    ):
+        if wrong:
+            raise InvalidArgumentError(
+                f"{name} {format_bytes(value)} must be {rule} target {format_bytes(target)}", argument=name, value=value
+            )
+    return DeleteOptions(
+        target,
+        smallest,
+        largest,
+        arguments["min_input_files"],
+        arguments["max_group_size"] or _GROUP_TARGETS * target,
+        arguments["rewrite_all"],
+    )

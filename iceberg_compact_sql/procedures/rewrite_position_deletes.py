@@ -1,0 +1,92 @@
+"""`CALL rewrite_position_deletes(...)`: many small position delete files into few, without rows that delete nothing."""
+
+from __future__ import annotations
+
+from iceberg_compact_sql.procedures.context import Context
+from iceberg_compact_sql.sql.parameters import (
+    BRANCH,
+    DRY_RUN,
+    TABLE,
+    Alias,
+    Arguments,
+    Kind,
+    Parameter,
+    Procedure,
+    Row,
+    columns,
+)
+
+
+def run(context: Context, arguments: Arguments) -> list[Row]:
+    """Commit a REPLACE snapshot in which the same rows are deleted by fewer files; a no-op where nothing is to do."""
+    from iceberg_compact_sql.procedures.merging_deletes import DeleteMerge
+
+    merge = DeleteMerge.prepare(context, arguments)
+    groups = merge.plan()
+    if arguments["dry_run"] or not groups:
+        return [merge.planned_row(groups)]
+    return [merge.execute(groups)]
+
+
+_RESULT = columns(
+    "rewritten_delete_files_count int, added_delete_files_count int, rewritten_bytes_count bigint, "
+    "added_bytes_count bigint, snapshot_id bigint"
+)
+
+PROCEDURE = Procedure(
+    name="rewrite_position_deletes",
+    summary="Merge small position delete files of each partition and drop rows that point at no live file.",
+    parameters=(
+        TABLE,
+        Parameter("where", Kind.STRING, "which partitions: those with files that may match the expression"),
+        BRANCH,
+        Parameter("options", Kind.MAP, "Iceberg's option names", default={}, example="map('rewrite-all', 'true')"),
+        DRY_RUN,
+        Parameter(
+            "target",
+            Kind.SIZE,
+            "size of delete files",
+            default_text="`write.delete.target-file-size-bytes`, else 64 MB",
+            minimum=1,
+            option="target-file-size-bytes",
+        ),
+        Parameter(
+            "min_file_size",
+            Kind.SIZE,
+            "smaller files are rewritten",
+            default_text="0.75 of target",
+            option="min-file-size-bytes",
+        ),
+        Parameter(
+            "max_file_size",
+            Kind.SIZE,
+            "larger files are rewritten",
+            default_text="1.8 of target",
+            option="max-file-size-bytes",
+        ),
+        Parameter(
+            "min_input_files",
+            Kind.INT,
+            "a group of at least so many files is rewritten",
+            default=5,
+            minimum=1,
+            option="min-input-files",
+        ),
+        Parameter(
+            "max_group_size",
+            Kind.SIZE,
+            "most bytes that are merged at once",
+            default_text="8 times target",
+            minimum=1,
+            option="max-file-group-size-bytes",
+        ),
+        Parameter(
+            "rewrite_all", Kind.BOOLEAN, "rewrite every position delete file", default=False, option="rewrite-all"
+        ),
+    ),
+    columns=_RESULT,
+    dry_run_columns=_RESULT,
+    run=run,
+    example="CALL rewrite_position_deletes('db.events')",
+    aliases=(Alias("rewrite_position_delete_files", ("table", "options", "where")),),
+)
