@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -86,3 +87,10 @@ def joined(files: Sequence[bytes], **options: Any) -> tuple[bytes, ParquetFooter
     ]
     footer = joiner.finish()
     return sink.getvalue(), footer, ranges
+
+
+def duck_rows(query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    """The rows of a DuckDB query, on a connection of its own."""
+    with duckdb.connect() as connection:
+        rows: list[tuple[Any, ...]] = connection.execute(query, parameters).fetchall()
+        return rows

@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,6 +26,7 @@ from iceberg_compact_sql.rewrite.thrift import (
     write_struct,
 )
 from tests.support.parquet_bytes import (
+    duck_rows,
     footer_bytes,
     footer_of,
     parquet_bytes,
@@ -91,7 +91,7 @@ def test_pyarrow_footers_are_written_back_byte_for_byte(version: str, options: d
 
 def test_duckdb_footers_keep_their_meaning(tmp_path: Any) -> None:
     path = tmp_path / "duck.parquet"
-    duckdb.sql("select range as a, 'v' || range as b from range(5000)").write_parquet(str(path))
+    duck_rows(f"copy (select range as a, 'v' || range as b from range(5000)) to '{path}' (format parquet)")
     raw = footer_bytes(path.read_bytes())
     footer = parse_footer(raw)
     assert read_struct(write_struct(footer.tree), 0)[0] == footer.tree

@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -18,7 +17,7 @@ from iceberg_compact_sql.rewrite import ranges
 from iceberg_compact_sql.rewrite.footer import FooterError, parse_footer
 from iceberg_compact_sql.rewrite.rowgroups import CopiedBytesError, RowGroupJoiner, verify_copied
 from iceberg_compact_sql.rewrite.thrift import I32, I64, LIST, STRUCT, Struct, ThriftList, read_struct, write_struct
-from tests.support.parquet_bytes import footer_bytes, footer_of, joined, parquet_bytes, wide_table, with_id
+from tests.support.parquet_bytes import duck_rows, footer_bytes, footer_of, joined, parquet_bytes, wide_table, with_id
 
 BLOOMS: dict[str, Any] = {"id": {"ndv": 400, "fpp": 0.01}, "word": {"ndv": 400, "fpp": 0.001}}
 
@@ -28,7 +27,7 @@ def check_readers(data: bytes, expected: pa.Table, path: Path) -> None:
     assert pq.read_table(io.BytesIO(data), use_threads=False).to_pylist() == expected.to_pylist()
     rows = expected.num_rows
     counts = "count(*), sum(id), count(word), count(tags), count(point.lat)"
-    theirs = duckdb.sql(f"select {counts} from '{path}'").fetchall()[0]
+    theirs = duck_rows(f"select {counts} from '{path}'")[0]
     assert theirs[0] == rows
     assert theirs[1] == pc.sum(expected["id"]).as_py()
     assert theirs[2] == rows - expected["word"].null_count
@@ -39,10 +38,10 @@ def check_readers(data: bytes, expected: pa.Table, path: Path) -> None:
         # Filtered reads go through row-group statistics, page indexes and bloom filters.
         filtered = ds.dataset(path).to_table(filter=ds.field("id") == row["id"])
         assert filtered.to_pylist() == [row]
-        assert duckdb.sql(f"select word from '{path}' where id = {row['id']}").fetchall() == [(row["word"],)]
+        assert duck_rows(f"select word from '{path}' where id = {row['id']}") == [(row["word"],)]
         if row["word"] is not None:
             count = pc.sum(pc.equal(expected["word"], row["word"])).as_py()
-            found = duckdb.sql(f"select count(*) from '{path}' where word = ?", params=[row["word"]]).fetchall()
+            found = duck_rows(f"select count(*) from '{path}' where word = ?", row["word"])
             assert found == [(count,)]
 
 
@@ -90,8 +89,8 @@ def test_inputs_with_and_without_indexes_codecs_and_writers_mix(tmp_path: Path) 
     assert footer.key_value_metadata == {"iceberg.schema": b"{}"}
     assert footer.created_by == "tester version 1.2"
     assert footer.row_groups[0].codecs == {"ZSTD"}
-    probe = duckdb.sql(f"select * from parquet_bloom_probe('{tmp_path / 'mixed.parquet'}', 'word', 'no such word')")
-    excluded = {row[1] for row in probe.fetchall() if row[2]}
+    probe = duck_rows(f"select * from parquet_bloom_probe('{tmp_path / 'mixed.parquet'}', 'word', 'no such word')")
+    excluded = {row[1] for row in probe if row[2]}
     assert excluded == {0, 1, 2, 6, 7, 8}
 
 
