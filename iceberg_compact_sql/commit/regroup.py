@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
@@ -130,7 +131,7 @@ def _sortable(value: Any) -> Any:
 
 def _even_pieces(entries: list[ManifestEntry], count: int) -> list[list[ManifestEntry]]:
     bounds = [len(entries) * i // count for i in range(count + 1)] if count else []
-    pieces = [entries[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    pieces = [entries[start:end] for start, end in pairwise(bounds)]
     return [piece for piece in pieces if piece]
 
 

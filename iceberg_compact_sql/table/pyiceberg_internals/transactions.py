@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
@@ -13,9 +16,12 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
+    ValidatableTableRequirement,
 )
 
 _logger = logging.getLogger("iceberg_compact_sql")
@@ -75,3 +81,29 @@ def forget_old_metadata(table: Table, after: TableMetadata) -> None:
         table.catalog._delete_old_metadata(table.io, table.metadata, after)
     except Exception as error:
         _logger.warning("old metadata files of %s were not deleted: %s", ".".join(table.name()), type(error).__name__)
+
+
+class AssertPropertyIs(ValidatableTableRequirement):
+    """A property still has the value that was read; only for catalogs that validate in this process."""
+
+    type: Literal["assert-property-is"] = Field(default="assert-property-is")
+    name: str
+    value: str | None = None
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        if base_metadata is None or base_metadata.properties.get(self.name) != self.value:
+            raise CommitFailedException(f"Requirement failed: property {self.name} has changed")
+
+
+def set_claim_property(table: Table, name: str, value: str | None) -> None:
+    """Set (or with None remove) one property in a commit that fails if somebody else set it since the last refresh.
+
+    A REST server would refuse the requirement as unknown, so it is only given to catalogs that check it here.
+    """
+    requirements: list[Any] = [AssertTableUUID(uuid=table.metadata.table_uuid)]
+    if isinstance(table.catalog, MetastoreCatalog):
+        requirements.append(AssertPropertyIs(name=name, value=table.metadata.properties.get(name)))
+    update: TableUpdate = (
+        RemovePropertiesUpdate(removals=[name]) if value is None else SetPropertiesUpdate(updates={name: value})
+    )
+    table.catalog.commit_table(table, tuple(requirements), (update,))
