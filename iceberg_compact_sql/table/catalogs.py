@@ -18,6 +18,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
+from sqlalchemy import text
 
 from iceberg_compact_sql.errors import (
     IcebergCompactError,
@@ -198,7 +199,7 @@ def _load_plainly(catalog: Catalog, name: str, identifier: tuple[str, ...]) -> T
 def _explain_missing(catalog: Catalog, name: str, identifier: tuple[str, ...]) -> NoReturn:
     shown, namespace = show_name(identifier), identifier[:-1]
     none: list[tuple[str, ...]] = []
-    if _best_effort(lambda: catalog.view_exists(identifier), default=False):
+    if _best_effort(lambda: _is_view(catalog, identifier), default=False):
         raise UnsupportedError(f"'{shown}' in catalog {name!r} is a view, not a table", argument="table", value=shown)
     if not _best_effort(lambda: catalog.namespace_exists(namespace), default=True):
         namespaces = _best_effort(lambda: catalog.list_namespaces(namespace[:-1]), default=none)
@@ -209,6 +210,19 @@ def _explain_missing(catalog: Catalog, name: str, identifier: tuple[str, ...]) -
     near = near_name(shown, [show_name(found) for found in tables])
     message = f"there is no table '{shown}' in catalog {name!r}"
     raise NotFoundError(message, argument="table", value=shown, hint=near or _listed("Tables there", tables))
+
+
+def _is_view(catalog: Catalog, identifier: tuple[str, ...]) -> bool:
+    if not hasattr(catalog, "engine"):
+        return catalog.view_exists(identifier)
+    # pyiceberg's SQL catalog hides the rows of views and cannot be asked for them.
+    with catalog.engine.connect() as connection:
+        query = text(
+            "SELECT count(*) FROM iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace "
+            "AND table_name = :name AND iceberg_type = 'VIEW'"
+        )
+        names = {"catalog": catalog.name, "namespace": ".".join(identifier[:-1]), "name": identifier[-1]}
+        return bool(connection.execute(query, names).scalar())
 
 
 def _listed(what: str, names: Collection[tuple[str, ...]]) -> str:
@@ -235,9 +249,9 @@ def _guarded(name: str, properties: dict[str, str], work: Callable[[], _T]) -> _
     except (NotInstalledError, ImportError) as error:
         _explain_dependency(name, properties, error)
     except Exception as error:
-        text = " ".join(str(error).split())
-        clean = redact(text, properties)
-        if "no such table: iceberg_tables" in text or 'relation "iceberg_tables" does not exist' in text:
+        told = " ".join(str(error).split())
+        clean = redact(told, properties)
+        if "no such table: iceberg_tables" in told or 'relation "iceberg_tables" does not exist' in told:
             message = f"the database of catalog {name!r} holds no Iceberg catalog yet"
             hint = "Create the first table with the engine that owns it, or correct the catalog's uri."
             raise NotFoundError(message, argument="catalog", value=name, hint=hint) from None
@@ -245,7 +259,7 @@ def _guarded(name: str, properties: dict[str, str], work: Callable[[], _T]) -> _
         hint = f"Check the settings spark.sql.catalog.{name}.* (or ~/.pyiceberg.yaml) and that its server is up."
         # The cause is shown beside ours in a traceback, so it may only be kept when it holds no secret.
         raise IcebergCompactError(message, argument="catalog", value=name, hint=hint) from (
-            error if clean == text else None
+            error if clean == told else None
         )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_compact_sql.errors import NotFoundError, UnsupportedError
+from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.table.catalogs import close_catalogs, open_table
 from iceberg_compact_sql.table.session_view import SessionView
 from tests.support.java import Lake
@@ -73,7 +73,7 @@ def test_names_with_dots_are_the_same_table_to_java(lake: Lake) -> None:
 def test_a_view_is_not_a_table(lake: Lake) -> None:
     lake.sql("CREATE TABLE {lake}.db.t (id BIGINT) USING iceberg")
     lake.sql("CREATE VIEW {lake}.db.v AS SELECT id FROM {lake}.db.t")
-    with pytest.raises((UnsupportedError, NotFoundError), match=r"'db\.v'"):
+    with pytest.raises(UnsupportedError, match=r"'db\.v' in catalog .* is a view, not a table"):
         open_table(SessionView(conf=lake.conf), "db.v")
 
 
@@ -114,6 +114,20 @@ def test_java_reads_a_hadoop_table_that_we_created(java_spark: SparkSession, tmp
     java_spark.sql(f"INSERT INTO {name}.a.b.t VALUES (3)")
     assert java_ids(java_spark, f"{name}.a.b.t") == [1, 2, 3]
     assert catalog.load_table(("a", "b", "t")).scan().to_arrow().num_rows == 3
+
+
+def test_creating_on_s3_never_overwrites(s3_server: S3Server) -> None:
+    from iceberg_compact_sql.table.metadata_files import MetadataFiles
+
+    files = MetadataFiles(s3_server.properties)
+    location = f"s3a://{s3_server.bucket}/exclusive/{secrets.token_hex(4)}#odd key"
+    assert files.create(location, b"first")
+    assert not files.create(location, b"second")
+    assert files.read(location) == b"first"
+    # The same content is our own request, sent twice by the client.
+    assert files.create(location, b"first")
+    files.replace(location, b"third")
+    assert files.read(location) == b"third"
 
 
 def test_a_hadoop_catalog_on_s3_commits_by_conditional_put(s3_server: S3Server) -> None:

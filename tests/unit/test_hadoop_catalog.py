@@ -15,6 +15,7 @@ from pyiceberg.types import LongType, NestedField
 from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
 from iceberg_compact_sql.events import listening
 from iceberg_compact_sql.table.hadoop_catalog import HadoopCatalog
+from iceberg_compact_sql.table.metadata_files import MetadataFiles
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))
 
@@ -130,6 +131,14 @@ def test_many_writers_at_once_lose_nothing(tmp_path: Path, catalog: HadoopCatalo
         writer.join(120)
     assert not failures
     assert all_ids(catalog) == sorted(base + n for base in (0, 100, 200, 300) for n in range(5))
+
+
+def test_creating_never_overwrites(tmp_path: Path) -> None:
+    files = MetadataFiles({})
+    assert files.create(f"file:{tmp_path}/v1.metadata.json", b"first")
+    assert not files.create(f"file://{tmp_path}/v1.metadata.json", b"second")
+    assert [path.name for path in tmp_path.iterdir()] == ["v1.metadata.json"]
+    assert files.read(str(tmp_path / "v1.metadata.json")) == b"first"
 
 
 def test_names_that_would_leave_the_warehouse_are_refused(catalog: HadoopCatalog) -> None:

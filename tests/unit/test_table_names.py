@@ -115,7 +115,7 @@ REFUSED = [
         TWO,
         "prod",
         InvalidArgumentError,
-        "called in catalog 'prod', but 'lake.db.t' is in catalog 'lake'",
+        "in catalog 'prod', but 'lake.db.t' is in catalog 'lake'",
     ),
     ("db.t", IN_LAKE, LAKE, "lakr", NotFoundError, "Did you mean 'lake'"),
     ("t", {"current_catalog": "lake"}, LAKE, None, NotFoundError, "names no namespace"),
