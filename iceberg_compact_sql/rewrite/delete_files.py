@@ -136,8 +136,11 @@ def _parquet_batches(
 
 
 def open_parquet(file: pa.NativeFile, **options: Any) -> pq.ParquetFile:
-    """A Parquet file whose INT96 times are read as microseconds, which no date of theirs can overflow."""
-    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", **options)
+    """A Parquet file whose pages are checked by their CRC where they have one, as Java's writers give them.
+
+    INT96 times are read as microseconds, which no date of theirs can overflow.
+    """
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True, **options)
 
 
 def _orc_batches(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from iceberg_compact_sql.rewrite.inputs import InputFileError
 from iceberg_compact_sql.rewrite.row_bitmap import Positions, RowBitmap
 from iceberg_compact_sql.table.model import LiveDelete
 from iceberg_compact_sql.table.paths import same_file_key
+
+_HEAD = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*:)?/{1,3}[^/]+/")
 
 
 def add_position_deletes(io: FileIO, delete: LiveDelete, targets: Mapping[str, RowBitmap]) -> None:
@@ -62,23 +65,26 @@ def _add_by_target(targets: Positions, positions: Positions, bitmaps: list[RowBi
 
 
 def _names_none_of(targets: Mapping[str, RowBitmap]) -> RowGroupTest:
-    """Whether a row group's range of paths holds none of the targets, in any spelling of theirs."""
-    spellings = sorted({text.encode() for key in targets for text in _spellings(key)})
+    """Whether a row group's range of paths holds none of the targets.
+
+    All paths between two that begin alike begin so too: if that beginning has scheme and first folder, it says how the
+    row group spells its paths, and the targets can be looked up in that spelling. Otherwise nothing is left out.
+    """
+    spelled: dict[str, list[bytes]] = {}
 
     def skip(chunk: Any) -> bool:
         statistics = chunk.statistics
         if statistics is None or not statistics.has_min_max or chunk.physical_type != "BYTE_ARRAY":
             return False
         low, high = statistics.min_raw, statistics.max_raw
-        at = bisect.bisect_left(spellings, low)
-        return at == len(spellings) or spellings[at] > high
+        head = _HEAD.match(low.decode("utf-8", "ignore"))
+        if head is None or not high.startswith(head[0].encode()):
+            return False
+        if head[0] not in spelled:
+            key = same_file_key(head[0])
+            spelled[head[0]] = sorted((head[0] + t[len(key) :]).encode() for t in targets if t.startswith(key))
+        candidates = spelled[head[0]]
+        at = bisect.bisect_left(candidates, low)
+        return at == len(candidates) or candidates[at] > high
 
     return skip
-
-
-def _spellings(key: str) -> list[str]:
-    scheme, _, rest = key.partition(":")
-    if scheme == "file":
-        return [f"file:{rest}", f"file://{rest}", f"file://localhost{rest}", rest]
-    others = {"s3": ("s3a", "s3n"), "abfs": ("abfss",), "wasb": ("wasbs",)}.get(scheme, ())
-    return [key, *(f"{other}:{rest}" for other in others)]
