@@ -168,6 +168,9 @@ class _Builder:
             )
         conflicts = dict(self.conflicts)
         if attempted.outcome is Outcome.FAILED:
+            if all(one.key in conflicts for one in self.replacements):
+                # Every replacement lost against a change that it met: there was nothing left to commit.
+                return CommitReport(Outcome.NOTHING_TO_COMMIT, None, (), conflicts)
             for one in self.replacements:
                 conflicts.setdefault(one.key, f"the commit failed: {attempted.detail or 'the catalog refused it'}")
         return CommitReport(attempted.outcome, attempted.snapshot_id, (), conflicts, 0, attempted.detail)
