@@ -21,6 +21,8 @@ class DeleteOptions:
     min_input_files: int
     max_group_bytes: int
     rewrite_all: bool
+    # One delete file for each data file, as `write.delete.granularity` may ask.
+    one_per_data_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,9 @@ def _packed(deletes: Sequence[LiveDelete], max_group_bytes: int) -> list[list[Li
 
 
 def _worthwhile(deletes: Sequence[LiveDelete], options: DeleteOptions) -> bool:
+    if options.one_per_data_file:
+        targets = {delete.referenced_path for delete in deletes}
+        return options.rewrite_all or None in targets or len(targets) < len(deletes)
     size = sum(delete.size_bytes for delete in deletes)
     if options.rewrite_all or size > options.max_file_bytes:
         return True
