@@ -18,7 +18,12 @@ from iceberg_compact_sql.plan.position_deletes import DeleteGroup, DeleteOptions
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.outcomes import settled, writable_table
 from iceberg_compact_sql.rewrite.cleaning import remove_files
-from iceberg_compact_sql.rewrite.position_files import PositionFile, live_positions, write_position_files
+from iceberg_compact_sql.rewrite.position_files import (
+    PositionFile,
+    live_positions,
+    one_per_data_file,
+    write_position_files,
+)
 from iceberg_compact_sql.sql.parameters import Arguments, Row
 from iceberg_compact_sql.sql.units import format_bytes, parse_size
 from iceberg_compact_sql.table.catalogs import OpenTable
@@ -167,4 +172,5 @@ def _options(arguments: Arguments, properties: Mapping[str, Any]) -> DeleteOptio
         arguments["min_input_files"],
         arguments["max_group_size"] or _GROUP_TARGETS * target,
         arguments["rewrite_all"],
+        one_per_data_file(properties),
     )

@@ -23,7 +23,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
 
     opened = writable_table(context, arguments["table"])
     require_branch(opened, arguments["branch"])
-    if arguments["dry_run"]:
+    if arguments["dry_run"] or opened.table.current_snapshot() is None:
         planned = plan_regrouping(opened.table, arguments["branch"], arguments["spec_id"])
         return [(planned.replaced, planned.made, None)]
     attempted, done = regroup_manifests(

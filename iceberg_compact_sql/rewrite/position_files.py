@@ -103,6 +103,11 @@ def write_position_files(
     return written
 
 
+def one_per_data_file(properties: Mapping[str, str]) -> bool:
+    """Whether the table wants a delete file for each data file."""
+    return properties.get("write.delete.granularity", "partition").lower() == "file"
+
+
 def _write(io: FileIO, path: str, rows: pa.Table) -> int:
     buffer = pa.BufferOutputStream()
     pq.write_table(rows, buffer, compression="zstd", use_dictionary=["file_path"], row_group_size=_ROWS_AT_ONCE)
@@ -123,7 +128,7 @@ def _write(io: FileIO, path: str, rows: pa.Table) -> int:
 def _parts(rows: pa.Table, properties: Mapping[str, str], outputs: int) -> Sequence[pa.Table]:
     if rows.num_rows == 0:
         return []
-    if properties.get("write.delete.granularity", "partition").lower() == "file":
+    if one_per_data_file(properties):
         bounds = _run_starts(rows.column("file_path"))
     else:
         bounds = [rows.num_rows * i // outputs for i in range(outputs)]

@@ -1,0 +1,105 @@
+"""rewrite_manifests: fewer manifests, the same entries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
+
+from iceberg_compact_sql.errors import IcebergCompactError
+from tests.support.calls import call
+from tests.support.handmade import SIMPLE_SCHEMA, add_equality_deletes, add_position_deletes, append, make_table
+from tests.support.oracle import assert_readable, entries, rows
+from tests.support.plain import PlainLake
+
+BY_NAME = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
+
+
+def fragmented(lake: PlainLake, **properties: str) -> Any:
+    table = make_table(lake.catalog, "db.t", spec=BY_NAME, properties=properties)
+    for number in range(6):
+        append(table, [{"id": number * 10 + i, "name": f"n{i}"} for i in range(3)])
+    add_position_deletes(table, {entries(table)[0]["data_file"]["file_path"]: [0]})
+    add_equality_deletes(table, [{"id": 11, "name": "n1"}], field_ids=[1], partition=["n1"])
+    return table
+
+
+def comparable(table: Any) -> list[str]:
+    """Everything of every live entry but its place."""
+    return sorted(
+        str((e["seq"], sorted((key, _plain(value)) for key, value in e["data_file"].items() if value is not None)))
+        for e in entries(table)
+    )
+
+
+def _plain(value: Any) -> Any:
+    return dict(value.items()) if hasattr(value, "items") else value
+
+
+def test_every_entry_keeps_every_field(plain_lake: PlainLake) -> None:
+    table = fragmented(plain_lake)
+    before, before_rows = comparable(table), rows(table)
+    assert call(plain_lake, "CALL rewrite_manifests('db.t', dry_run => true)") == [
+        {"rewritten_manifests_count": 8, "added_manifests_count": 2, "snapshot_id": None}
+    ]
+    [done] = call(plain_lake, "CALL rewrite_manifests('db.t')")
+    assert (done["rewritten_manifests_count"], done["added_manifests_count"]) == (8, 2)
+    assert comparable(table) == before
+    assert rows(table) == before_rows
+    assert_readable(table)
+    head = plain_lake.load("db.t").current_snapshot()
+    assert head is not None and head.snapshot_id == done["snapshot_id"]
+    assert head.summary is not None and head.summary.operation.value == "replace"
+    assert head.summary["entries-processed"] == str(len(before))
+
+
+def test_a_second_run_is_a_no_op(plain_lake: PlainLake) -> None:
+    fragmented(plain_lake)
+    [first] = call(plain_lake, "CALL rewrite_manifests('db.t')")
+    assert call(plain_lake, "CALL rewrite_manifests('db.t')") == [
+        {"rewritten_manifests_count": 0, "added_manifests_count": 0, "snapshot_id": None}
+    ]
+    assert plain_lake.load("db.t").current_snapshot().snapshot_id == first["snapshot_id"]
+
+
+def test_entries_are_clustered_by_partition(plain_lake: PlainLake) -> None:
+    table = fragmented(plain_lake, **{"commit.manifest.target-size-bytes": "9000"})
+    [done] = call(plain_lake, "CALL rewrite_manifests('db.t')")
+    assert done["added_manifests_count"] < done["rewritten_manifests_count"]
+    data = [
+        (e["manifest"]["manifest_path"], e["data_file"]["partition"]["name"])
+        for e in entries(table)
+        if not e["data_file"]["content"]
+    ]
+    manifests = list(dict.fromkeys(manifest for manifest, _ in data))
+    per_manifest = {m: [name for manifest, name in data if manifest == m] for m in manifests}
+    assert all(names == sorted(names) for names in per_manifest.values())
+    assert len(per_manifest) > 1
+
+
+def test_one_spec_only(plain_lake: PlainLake) -> None:
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA)
+    for number in range(3):
+        append(table, [{"id": number, "name": "a"}])
+    with table.update_spec() as update:
+        update.add_identity("name")
+    for number in range(3):
+        append(table, [{"id": 10 + number, "name": "b"}])
+    before = rows(table)
+    [done] = call(plain_lake, "CALL rewrite_manifests('db.t', spec_id => 1)")
+    assert (done["rewritten_manifests_count"], done["added_manifests_count"]) == (3, 1)
+    assert rows(table) == before
+    with pytest.raises(
+        IcebergCompactError, match=r"rewrite_manifests: the table has no partition spec 9\. It has: 0, 1"
+    ):
+        call(plain_lake, "CALL rewrite_manifests('db.t', spec_id => 9)")
+
+
+def test_empty_table_and_missing_branch(plain_lake: PlainLake, tmp_path: Path) -> None:
+    make_table(plain_lake.catalog, "db.t")
+    assert call(plain_lake, "CALL rewrite_manifests('db.t')")[0]["snapshot_id"] is None
+    with pytest.raises(IcebergCompactError, match="has no branch 'dev'"):
+        call(plain_lake, "CALL rewrite_manifests('db.t', branch => 'dev')")
