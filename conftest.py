@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-pytest_plugins = ["tests.support.java", "tests.support.plain", "tests.support.s3"]
+pytest_plugins = ["tests.support.java", "tests.support.plain", "tests.support.s3", "tests.support.rest"]
 
 SEED = int(os.environ.get("TEST_SEED", "20260101"))
 

@@ -99,7 +99,9 @@ class _Commit:
             events.reach("commit.validate", snapshot_id=head.snapshot.snapshot_id)
             draft = self._build(head, self._snapshot_id)
             if draft is None:
-                return self._settle("") if self._sent else Attempted(Outcome.NOTHING_TO_COMMIT)
+                settled = self._settle("")
+                refused = settled.outcome is Outcome.FAILED
+                return replace(settled, outcome=Outcome.NOTHING_TO_COMMIT) if refused else settled
             error = self._try(head, draft)
             if error is None:
                 return self._settle("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
@@ -12,7 +13,7 @@ from typing import Any
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.commit.claim import claimed
+from iceberg_compact_sql.commit.claim import claim, release
 from iceberg_compact_sql.commit.model import CommitReport, Outcome, Replacement
 from iceberg_compact_sql.commit.replace import commit_replacements
 from iceberg_compact_sql.commit.resume import group_fingerprint, stamp_summary
@@ -28,6 +29,7 @@ from iceberg_compact_sql.plan.filters import parse_where
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, FileGroup
 from iceberg_compact_sql.plan.options import resolve_options
 from iceberg_compact_sql.procedures.context import Context
+from iceberg_compact_sql.procedures.outcomes import writable_table
 from iceberg_compact_sql.report.progress import Progress, progress_for
 from iceberg_compact_sql.rewrite.cleaning import remove_files
 from iceberg_compact_sql.rewrite.job import build_job
@@ -38,6 +40,8 @@ from iceberg_compact_sql.table.catalogs import OpenTable
 from iceberg_compact_sql.table.inventory import read_inventory
 
 LOGGER = logging.getLogger("iceberg_compact_sql")
+# A run that dies keeps others away for so long at most; a long run renews it with each commit.
+_LEASE_MS = 3_600_000
 # How often a group that a concurrent change got in the way of is planned and rewritten again on the new head.
 _REDO_LIMIT = 4
 Conflict = tuple[FileGroup, str]
@@ -123,17 +127,8 @@ class Compaction:
                 value=arguments["strategy"],
                 hint="Use strategy => 'binpack' without sort_order; clustering comes in a later version.",
             )
-        opened = context.open_table(arguments["table"])
+        opened = writable_table(context, arguments["table"])
         metadata = opened.table.metadata
-        if metadata.format_version > 2:
-            raise UnsupportedError(
-                f"table '{arguments['table']}' has format version {metadata.format_version}; "
-                "compaction keeps row lineage only from a later version on",
-                argument="table",
-                value=arguments["table"],
-                hint="Versions 1 and 2 are supported.",
-            )
-        opened.require_commits()
         options = _planning_options(arguments, metadata)
         where = None
         if arguments["where"] is not None:
@@ -156,7 +151,7 @@ class Compaction:
         title = f"compact_table {self.opened.name}"
         with (
             progress_for(title, self.context.view.setting("progress")) as progress,
-            claimed(self.opened.table, self.arguments["claim"], owner=self.run_id),
+            self._claimed(),
         ):
             conflicts = self._rewrite_and_commit(plan, progress)
             for attempt in range(_REDO_LIMIT):
@@ -169,6 +164,18 @@ class Compaction:
         if self.totals.commits:
             self.context.refresh(self.opened)
         return self.totals
+
+    @contextlib.contextmanager
+    def _claimed(self) -> Iterator[None]:
+        """Hold the table's lease while the block runs, if the user asked for it."""
+        if not self.arguments["claim"]:
+            yield
+            return
+        claim(self.opened.table, self.run_id, _LEASE_MS)
+        try:
+            yield
+        finally:
+            release(self.opened.table, self.run_id)
 
     def _replanned(self, conflicts: Sequence[Conflict]) -> CompactionPlan:
         """The part of a new plan, on the head as it is now, that concerns the files of these groups."""
@@ -273,6 +280,8 @@ class Compaction:
         if not batch:
             return []
         progress.step("committing")
+        if self.arguments["claim"]:
+            claim(self.opened.table, self.run_id, _LEASE_MS)
         keep = self.arguments["use_starting_sequence_number"]
         replacements = [
             Replacement(

@@ -13,11 +13,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.errors import CommitConflictError, CommitUnknownError, IcebergCompactError
+from iceberg_compact_sql.errors import CommitConflictError, CommitUnknownError, IcebergCompactError, UnsupportedError
 from iceberg_compact_sql.reclaim.retention import ExpiryRequest, decide, refuse_without_gc
 from iceberg_compact_sql.table.pyiceberg_internals.expiry_commit import (
     commit_removal,
     delete_old_metadata,
+    fields_lost_on_write,
     validates_in_process,
 )
 
@@ -38,6 +39,7 @@ def commit_expiry(
     in both cases the caller has deleted nothing.
     """
     uuid = table.metadata.table_uuid
+    _refuse_unknown_fields(table)
     retries = _number(table, _RETRIES)
     for attempt in range(retries + 1):
         current = reload(table)
@@ -81,6 +83,17 @@ def commit_expiry(
         f"the table changed during each of {retries + 1} tries; no snapshot was expired and no file deleted",
         hint="Run it again at a quieter time, or raise the table's commit.retry.num-retries.",
     )
+
+
+def _refuse_unknown_fields(table: Table) -> None:
+    """Versions 1 and 2 are known in full; of newer ones pyiceberg may drop what it does not know yet."""
+    if table.metadata.format_version > 2 and validates_in_process(table):
+        lost = fields_lost_on_write(table)
+        if lost:
+            raise UnsupportedError(
+                f"the table's metadata has fields that would be lost: {', '.join(sorted(lost))}",
+                hint="Use Iceberg's own expire_snapshots for this table.",
+            )
 
 
 def reload(table: Table) -> Table:

@@ -33,7 +33,7 @@ def run_task(job: RewriteJob, task: RewriteTask) -> RewriteResult | RewriteFailu
     """
     started = time.monotonic()
     created: list[str] = []
-    io = _file_io(tuple(sorted(job.io_properties.items())), job.table_location)
+    io = job_io(job)
     try:
         result = _rewrite(job, task, io, created)
     except Exception as error:
@@ -44,6 +44,11 @@ def run_task(job: RewriteJob, task: RewriteTask) -> RewriteResult | RewriteFailu
         remove_files(io, created)
         raise
     return replace(result, seconds=time.monotonic() - started)
+
+
+def job_io(job: RewriteJob) -> FileIO:
+    """The storage of the job's table."""
+    return _file_io(tuple(sorted(job.io_properties.items())), job.table_location)
 
 
 def reason_of(error: BaseException) -> str:

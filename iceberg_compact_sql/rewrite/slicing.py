@@ -40,6 +40,14 @@ def cut_group(group: FileGroup, job: RewriteJob, *, expected_ratio: float = 1.0)
     return tuple(tasks)
 
 
+def whole_task(group: FileGroup, positions: Sequence[int]) -> RewriteTask:
+    """Some of the group's files, each whole, as one task."""
+    files = [group.files[position] for position in positions]
+    deletes = [group.deletes[position] if group.deletes else () for position in positions]
+    run = [_Segment(index, 0, None, file.size_bytes) for index, file in enumerate(files)]
+    return _task(group, 0, files, deletes, run, 1.0)
+
+
 def output_shares(total_bytes: int, expected_files: int, job: RewriteJob, expected_ratio: float = 1.0) -> list[int]:
     """Input bytes of each output: even where even outputs are large enough, else full ones and one remainder.
 

@@ -27,7 +27,8 @@ from tests.support.handmade import (
 )
 from tests.support.replacing import live_files, planned, replacement
 
-POINTS = ["before", "commit.validate", "commit.write", "commit.send", "commit.sent", "commit.confirm"]
+POINTS = ["before", "commit.validate", "commit.send", "commit.sent"]
+MORE_POINTS = ["commit.write", "commit.confirm"]
 LANDED = {"commit.sent", "commit.confirm"}
 
 
@@ -194,8 +195,13 @@ def run(table: Table, point: str, operation: Callable[[Table], None]) -> tuple[A
     return at, report
 
 
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(
+    ("name", "point"),
+    [
+        *((name, point) for name in OPERATIONS for point in POINTS),
+        *((name, point) for name in ("append", "position_delete_then_append", "overwrite") for point in MORE_POINTS),
+    ],
+)
 def test_operation_at_point(tmp_path: Path, name: str, point: str) -> None:
     table = build(tmp_path)
     at, report = run(table, point, OPERATIONS[name])

@@ -31,6 +31,8 @@ final class CallFailed extends AnalysisException {
     this.condition = condition;
     this.sqlState = sqlState;
     this.text = message;
+    // Where in the jar it came from helps nobody: Connect's clients print every frame.
+    setStackTrace(new StackTraceElement[0]);
   }
 
   /** The Python process could not be started, died, or does not answer. */
