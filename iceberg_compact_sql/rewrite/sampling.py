@@ -1,0 +1,73 @@
+"""How much a group will shrink when its small files become large ones, from a few of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+
+from iceberg_compact_sql.plan.model import FileGroup
+from iceberg_compact_sql.rewrite.encoding import writer_settings
+from iceberg_compact_sql.rewrite.inputs import InputFileError
+from iceberg_compact_sql.rewrite.job import job_schema
+from iceberg_compact_sql.rewrite.pieces import DictionaryVotes, PieceEncoder
+from iceberg_compact_sql.rewrite.reader import open_inputs, output_arrow_schema
+from iceberg_compact_sql.rewrite.slicing import whole_task
+from iceberg_compact_sql.rewrite.task import RewriteJob
+
+_SAMPLE_BYTES = 12 * 1024**2
+_SAMPLE_FILES = 12
+
+
+def sampled_ratio(job: RewriteJob, group: FileGroup, io: FileIO) -> float:
+    """Output bytes for a byte of input; 1.0 where it does not matter or cannot be told.
+
+    It matters where a group becomes several files: small files carry footers and dictionaries that go when they are
+    merged, and outputs cut by the inputs' bytes would fall below the minimum and be rewritten again next time.
+    """
+    if group.expected_files <= 1 or group.partition is None or not _is_decoded(job, group):
+        return 1.0
+    chosen = _spread_evenly(group)
+    if not chosen:
+        return 1.0
+    try:
+        return _measured(job, group, io, chosen)
+    except (InputFileError, OSError, pa.ArrowException, ValueError):
+        # The task that reads the file will say what is wrong with it.
+        return 1.0
+
+
+def _is_decoded(job: RewriteJob, group: FileGroup) -> bool:
+    row_groups = sum(max(1, len(file.split_offsets)) for file in group.files)
+    return job.copy != "auto" or group.input_bytes / max(1, row_groups) < job.copy_min_row_group_bytes
+
+
+def _spread_evenly(group: FileGroup) -> list[int]:
+    files = group.files
+    count = min(_SAMPLE_FILES, len(files))
+    positions = [index * len(files) // count for index in range(count)]
+    chosen: list[int] = []
+    total_bytes = 0
+    for position in positions:
+        if total_bytes + files[position].size_bytes <= _SAMPLE_BYTES:
+            chosen.append(position)
+            total_bytes += files[position].size_bytes
+    return chosen
+
+
+def _measured(job: RewriteJob, group: FileGroup, io: FileIO, chosen: Sequence[int]) -> float:
+    schema, arrow_schema = job_schema(job), output_arrow_schema(job)
+    encoder = PieceEncoder(schema, arrow_schema, writer_settings(job.properties, schema), checksum=False)
+    votes = DictionaryVotes()
+    batches: list[pa.RecordBatch] = []
+    for reader in open_inputs(job, whole_task(group, chosen), io, dictionaries=True):
+        with reader:
+            for part in reader.parts:
+                if reader.footer is not None:
+                    votes.count(reader.footer, reader.footer.row_groups[part.index], encoder.paths_by_id)
+                batches.extend(reader.read(part.index))
+    input_bytes = sum(group.files[position].size_bytes for position in chosen)
+    if not batches:
+        return 1.0
+    return int(encoder.encode(batches, votes.winners()).buffer.size) / input_bytes

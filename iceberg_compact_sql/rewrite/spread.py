@@ -1,0 +1,320 @@
+"""Tasks spread over a Spark cluster, or run in this process when they are few and small; outcomes as they finish."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyspark.util import inheritable_thread_target
+
+from iceberg_compact_sql import events
+from iceberg_compact_sql.errors import MissingDependencyError
+from iceberg_compact_sql.plan.model import FileGroup
+from iceberg_compact_sql.rewrite.accounts import SKIPPED, GroupAccounts
+from iceberg_compact_sql.rewrite.cleaning import find_lost_files, remove_files
+from iceberg_compact_sql.rewrite.execute import job_io, reason_of, run_task
+from iceberg_compact_sql.rewrite.job import job_schema, job_spec
+from iceberg_compact_sql.rewrite.naming import OutputNames, location_provider
+from iceberg_compact_sql.rewrite.sampling import sampled_ratio
+from iceberg_compact_sql.rewrite.shipping import RESULT_SCHEMA, packed, unpacked_result, worker_function
+from iceberg_compact_sql.rewrite.slicing import cut_group
+from iceberg_compact_sql.rewrite.task import GroupOutcome, RewriteFailure, RewriteJob, RewriteResult, RewriteTask
+
+_log = logging.getLogger("iceberg_compact_sql")
+
+# Below this a Spark job costs more than it saves: its floor is 0.2 s, and a second for a fresh Python worker.
+IN_PROCESS_BYTES = 64 * 1024**2
+IN_PROCESS_TASKS = 32
+# What a task closure may weigh; Spark ships it with every task.
+_CLOSURE_BYTES = 1_500_000
+_JOBS_AT_ONCE = 2
+_TASKS_PER_SLOT = 4
+_MAX_JOBS = 50
+
+TaskResult = RewriteResult | RewriteFailure
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteProgress:
+    """How far a run is; told after every task, or every Spark job of tasks."""
+
+    tasks_done: int
+    tasks_total: int
+    files_written: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a batch of tasks came to; `repeated` if some attempt may have left files that no result names."""
+
+    results: tuple[TaskResult, ...]
+    repeated: bool = False
+
+
+def rewrite_groups(
+    spark: Any,
+    job: RewriteJob,
+    groups: Sequence[FileGroup],
+    *,
+    description: str,
+    max_concurrent_groups: int | None = None,
+    on_progress: Callable[[RewriteProgress], None] | None = None,
+) -> Iterator[GroupOutcome]:
+    """Rewrite groups and give each one's outcome exactly once, as it is known; nothing is committed.
+
+    Small plans, and all plans where `spark` is None, run in this process. When the iterator is closed early, or
+    interrupted, running Spark jobs are cancelled and the files of groups not handed out are removed.
+    """
+    io = job_io(job)
+    tasks = {group.group_id: cut_group(group, job, expected_ratio=sampled_ratio(job, group, io)) for group in groups}
+    flat = [task for group in tasks.values() for task in group]
+    input_bytes = sum(group.input_bytes for group in groups)
+    events.reach("rewrite.start", tasks=len(flat), input_bytes=input_bytes)
+    accounts = GroupAccounts(io, tasks)
+    in_process = spark is None or (input_bytes <= IN_PROCESS_BYTES and len(flat) <= IN_PROCESS_TASKS)
+    runner: _InProcess | _OnSpark
+    if in_process:
+        runner = _InProcess(job, flat)
+    else:
+        runner = _OnSpark(spark, job, flat, description=description, max_concurrent_groups=max_concurrent_groups)
+    done = files = written_bytes = 0
+    finished = False
+    try:
+        for answer in runner.answers(accounts.is_failing):
+            for result in answer.results:
+                done += 1
+                if isinstance(result, RewriteResult):
+                    files += len(result.outputs)
+                    written_bytes += sum(output.size_bytes for output in result.outputs)
+                if on_progress is not None:
+                    on_progress(RewriteProgress(done, len(flat), files, written_bytes))
+                outcome = accounts.take(result)
+                if outcome is not None:
+                    events.reach("rewrite.group", group_id=outcome.group_id)
+                    yield outcome
+        finished = True
+    finally:
+        runner.stop()
+        if not finished:
+            accounts.abandon()
+        if runner.may_have_lost_files or not finished:
+            _remove_lost(job, io, groups, accounts)
+
+
+class _InProcess:
+    """Runs tasks in threads of this process."""
+
+    def __init__(self, job: RewriteJob, tasks: Sequence[RewriteTask]) -> None:
+        at_once = max(1, min(job.threads, len(tasks)))
+        self._job = replace(job, threads=max(1, job.threads // at_once), memory_bytes=job.memory_bytes // at_once)
+        self._tasks = deque(tasks)
+        self._at_once = at_once
+        self._pool = ThreadPoolExecutor(at_once, "rewrite")
+        self._running: set[Future[TaskResult]] = set()
+        self.may_have_lost_files = False
+
+    def answers(self, is_failing: Callable[[int], bool]) -> Iterator[_Answer]:
+        while self._tasks or self._running:
+            while self._tasks and len(self._running) < self._at_once:
+                task = self._tasks.popleft()
+                if is_failing(task.group_id):
+                    yield _Answer((RewriteFailure(task.group_id, task.output_index, SKIPPED),))
+                    continue
+                self._running.add(self._pool.submit(run_task, self._job, task))
+            if self._running:
+                completed, self._running = wait(self._running, return_when=FIRST_COMPLETED)
+                yield _Answer(tuple(future.result() for future in completed))
+
+    def stop(self) -> None:
+        """Wait for what runs: its files are only known when it is done."""
+        self.may_have_lost_files = bool(self._running)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _OnSpark:
+    """Runs tasks as Spark jobs of some tasks each, one Spark task a rewrite task, without a shuffle.
+
+    A few jobs run at once, so that the last task of one does not leave the cluster idle.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        job: RewriteJob,
+        tasks: Sequence[RewriteTask],
+        *,
+        description: str,
+        max_concurrent_groups: int | None,
+    ) -> None:
+        self._spark = spark
+        self._description = description
+        self._tag = f"iceberg-compact-{job.run_id}"
+        self._cluster = _Cluster.of(spark)
+        at_once = min(self._cluster.slots, len(tasks))
+        cores = self._cluster.slots // max(1, at_once) if self._cluster.is_local else self._cluster.task_cpus
+        self._job = packed(replace(job, threads=max(1, cores)))
+        self._jobs_at_once = max_concurrent_groups or _JOBS_AT_ONCE
+        self._batches = deque(_batches(tasks, self._cluster.slots, by_group=max_concurrent_groups is not None))
+        self._pool = ThreadPoolExecutor(self._jobs_at_once, "spark-job")
+        self._running: set[Future[_Answer]] = set()
+        self.may_have_lost_files = self._cluster.speculates
+
+    def answers(self, is_failing: Callable[[int], bool]) -> Iterator[_Answer]:
+        while self._batches or self._running:
+            while self._batches and len(self._running) < self._jobs_at_once:
+                batch = self._batches.popleft()
+                skipped = [task for task, _ in batch if is_failing(task.group_id)]
+                wanted = [(task, size) for task, size in batch if not is_failing(task.group_id)]
+                if skipped:
+                    yield _Answer(tuple(RewriteFailure(t.group_id, t.output_index, SKIPPED) for t in skipped))
+                if wanted:
+                    # Wrapped for each job: local properties of the calling thread are copied at this moment.
+                    inheriting = inheritable_thread_target(self._spark)
+                    target = inheriting(self._run) if inheriting is not self._spark else self._run
+                    self._running.add(self._pool.submit(target, wanted))
+            if self._running:
+                completed, self._running = wait(self._running, return_when=FIRST_COMPLETED)
+                for future in completed:
+                    answer = future.result()
+                    self.may_have_lost_files = self.may_have_lost_files or answer.repeated
+                    yield answer
+
+    def stop(self) -> None:
+        """Cancel what still runs, and wait until Spark has let go of it."""
+        if self._running:
+            self.may_have_lost_files = True
+            self._spark.interruptTag(self._tag)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, batch: Sequence[tuple[RewriteTask, bytes]]) -> _Answer:
+        self._spark.addTag(self._tag)
+        try:
+            self._describe()
+            events.reach("rewrite.job", tasks=len(batch))
+            function = worker_function(
+                self._job, [payload for _, payload in batch], prefer_shipped=not self._cluster.is_local
+            )
+            count = len(batch)
+            rows = self._spark.range(0, count, 1, count).mapInArrow(function, RESULT_SCHEMA).collect()
+        except Exception as error:
+            return self._failed(batch, error)
+        finally:
+            self._spark.removeTag(self._tag)
+        missing = next((row["missing"] for row in rows if row["missing"]), None)
+        if missing is not None:
+            raise _missing(missing)
+        results = tuple(unpacked_result(bytes(row["payload"])) for row in rows)
+        return _Answer(_complete(batch, results), repeated=any(row["attempt"] > 0 for row in rows))
+
+    def _describe(self) -> None:
+        if self._cluster.is_connect:
+            return
+        self._spark.sparkContext.setJobDescription(f"{self._description}: rewrite files")
+
+    def _failed(self, batch: Sequence[tuple[RewriteTask, bytes]], error: Exception) -> _Answer:
+        """The job as a whole failed: an executor was lost, or the job was cancelled."""
+        text = reason_of(error)
+        for needed in ("pyarrow", "pyiceberg"):
+            if f"No module named '{needed}" in text or f"No module named {needed}" in text:
+                raise _missing(needed) from error
+        _log.warning("a rewrite job of %d tasks failed: %s", len(batch), text)
+        failures = (RewriteFailure(task.group_id, task.output_index, f"Spark job failed: {text}") for task, _ in batch)
+        return _Answer(tuple(failures), repeated=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What the session tells about where tasks run; Connect tells less than classic."""
+
+    is_connect: bool
+    is_local: bool
+    slots: int
+    task_cpus: int
+    speculates: bool
+
+    @classmethod
+    def of(cls, spark: Any) -> _Cluster:
+        is_connect = "connect" in type(spark).__module__
+        master = _setting(spark, "spark.master", "")
+        task_cpus = max(1, int(_setting(spark, "spark.task.cpus", "1")))
+        if is_connect:
+            cores = int(_setting(spark, "spark.default.parallelism", "0")) or _local_cores(master) or 8
+        else:
+            cores = spark.sparkContext.defaultParallelism
+        return cls(
+            is_connect=is_connect,
+            is_local=master.startswith("local") and "cluster" not in master,
+            slots=max(1, cores // task_cpus),
+            task_cpus=task_cpus,
+            speculates=_setting(spark, "spark.speculation", "false").lower() == "true",
+        )
+
+
+def _setting(spark: Any, name: str, default: str) -> str:
+    return str(spark.conf.get(name, default) or default)
+
+
+def _local_cores(master: str) -> int:
+    """Cores of `local[2]` and `local[2, 4]`; 0 if the master does not say."""
+    inside = master.partition("[")[2].partition("]")[0].partition(",")[0].strip()
+    return int(inside) if inside.isdigit() else 0
+
+
+def _batches(tasks: Sequence[RewriteTask], slots: int, *, by_group: bool) -> Iterator[list[tuple[RewriteTask, bytes]]]:
+    """Tasks with their bytes, in the order given, in jobs that are large enough to pay and small enough to ship."""
+    limit = max(_TASKS_PER_SLOT * slots, -(-len(tasks) // _MAX_JOBS))
+    for _, members in itertools.groupby(tasks, key=lambda task: task.group_id if by_group else None):
+        batch: list[tuple[RewriteTask, bytes]] = []
+        size_bytes = 0
+        for task in members:
+            payload = packed(task)
+            if batch and (len(batch) >= limit or size_bytes + len(payload) > _CLOSURE_BYTES):
+                yield batch
+                batch, size_bytes = [], 0
+            batch.append((task, payload))
+            size_bytes += len(payload)
+        yield batch
+
+
+def _complete(batch: Sequence[tuple[RewriteTask, bytes]], results: Sequence[TaskResult]) -> tuple[TaskResult, ...]:
+    """Exactly one result a task: a task that did not answer has failed."""
+    answered = {(result.group_id, result.output_index) for result in results}
+    silent = (
+        RewriteFailure(task.group_id, task.output_index, "the task gave no result")
+        for task, _ in batch
+        if (task.group_id, task.output_index) not in answered
+    )
+    return (*results, *silent)
+
+
+def _missing(module: str) -> MissingDependencyError:
+    return MissingDependencyError(
+        f"the Python package '{module}' is missing on the Spark workers",
+        hint="Install pyarrow and pyiceberg[pyarrow,pyiceberg-core] where the executors' Python finds them.",
+    )
+
+
+def _remove_lost(job: RewriteJob, io: FileIO, groups: Sequence[FileGroup], accounts: GroupAccounts) -> None:
+    """Take away what killed and repeated attempts of this run left: files with its id that no result names."""
+    names = OutputNames(job, job_schema(job), job_spec(job, job.output_spec_id))
+    flat = job.properties.get("write.object-storage.enabled", "false").lower() != "true"
+    custom = "write.py-location-provider.impl" in job.properties
+    partitions = {group.partition for group in groups}
+    if flat and not custom and None not in partitions:
+        folders = [
+            names.new_path(0, 0, partition).rpartition("/")[0] for partition in partitions if partition is not None
+        ]
+        lost = find_lost_files(io, job.run_id, folders, accounts.accepted_paths, deep=False)
+    else:
+        data_path = location_provider(job.table_location, job.properties).data_path
+        lost = find_lost_files(io, job.run_id, [data_path], accounts.accepted_paths, deep=True)
+    if lost:
+        _log.info("removing %d files that lost attempts of this run left behind", len(lost))
+        remove_files(io, lost)
