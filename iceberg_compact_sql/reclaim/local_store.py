@@ -57,7 +57,10 @@ class LocalStore:
         return StoredFile(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def delete(self, path: str) -> None:
-        Path(local_path(path)).unlink()
+        file = Path(local_path(path))
+        file.unlink()
+        # Hadoop's local file system keeps a checksum beside each file and deletes the two together.
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, str] | None:
         return None
