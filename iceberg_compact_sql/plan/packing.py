@@ -57,8 +57,8 @@ def expected_sizes(input_bytes: int, options: CompactionOptions) -> tuple[int, .
     An even cut below the minimum would make every output a candidate of the next run; one small rest alone is not.
     """
     count = expected_outputs(input_bytes, options)
-    even = input_bytes // count
+    even, odd_bytes = divmod(input_bytes, count)
     if count == 1 or even >= options.min_file_bytes:
-        return (even + input_bytes - even * count, *([even] * (count - 1)))
+        return (*([even + 1] * odd_bytes), *([even] * (count - odd_bytes)))
     full = min(options.target_bytes, input_bytes)
     return (*([full] * (count - 1)), input_bytes - full * (count - 1))
