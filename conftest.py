@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+# A module that another one imports comes before it: pytest rewrites the assertions of a module when it is first loaded.
 pytest_plugins = ["tests.support.java", "tests.support.plain", "tests.support.s3", "tests.support.rest"]
 
 SEED = int(os.environ.get("TEST_SEED", "20260101"))

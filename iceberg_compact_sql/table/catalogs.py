@@ -111,7 +111,7 @@ def open_catalog(view: SessionView, name: str) -> Catalog:
     key = (os.getpid(), name, repr(sorted(properties.items())))
     with _opening:
         if key not in _open:
-            _open[key] = _guarded(name, properties, lambda: _make(name, properties))
+            _open[key] = _guarded("", name, properties, lambda: _make(name, properties))
         return _open[key]
 
 
@@ -178,7 +178,8 @@ def _make(name: str, properties: dict[str, str]) -> Catalog:
 
 
 def _load(catalog: Catalog, name: str, identifier: tuple[str, ...]) -> Table:
-    return _guarded(name, catalog.properties, lambda: _load_plainly(catalog, name, identifier))
+    shown = show_name(identifier)
+    return _guarded(shown, name, catalog.properties, lambda: _load_plainly(catalog, name, identifier))
 
 
 def _load_plainly(catalog: Catalog, name: str, identifier: tuple[str, ...]) -> Table:
@@ -240,7 +241,7 @@ def _best_effort(ask: Callable[[], _T], *, default: _T) -> _T:
         return default
 
 
-def _guarded(name: str, properties: dict[str, str], work: Callable[[], _T]) -> _T:
+def _guarded(table: str, name: str, properties: dict[str, str], work: Callable[[], _T]) -> _T:
     """Run `work`; what goes wrong in a driver or on a server becomes an error of ours without credentials."""
     try:
         return work()
@@ -255,7 +256,10 @@ def _guarded(name: str, properties: dict[str, str], work: Callable[[], _T]) -> _
             message = f"the database of catalog {name!r} holds no Iceberg catalog yet"
             hint = "Create the first table with the engine that owns it, or correct the catalog's uri."
             raise NotFoundError(message, argument="catalog", value=name, hint=hint) from None
-        message = f"catalog {name!r} cannot be used: {type(error).__name__}: {clean[:500]}"
+        what = (
+            f"table '{table}' in catalog {name!r} cannot be loaded" if table else f"catalog {name!r} cannot be opened"
+        )
+        message = f"{what}: {type(error).__name__}: {clean[:500]}"
         hint = f"Check the settings spark.sql.catalog.{name}.* (or ~/.pyiceberg.yaml) and that its server is up."
         # The cause is shown beside ours in a traceback, so it may only be kept when it holds no secret.
         raise IcebergCompactError(message, argument="catalog", value=name, hint=hint) from (

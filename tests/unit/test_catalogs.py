@@ -122,6 +122,15 @@ def test_a_missing_catalog_is_explained(plain_lake: PlainLake) -> None:
         open_catalog(SessionView(conf=plain_lake.conf), "plan")
 
 
+def test_a_table_whose_metadata_is_gone_is_explained(plain_lake: PlainLake) -> None:
+    table = plain_lake.create("db.t", ROWS)
+    Path(table.metadata_location.removeprefix("file://")).unlink()
+    with pytest.raises(
+        IcebergCompactError, match=r"table 'db\.t' in catalog 'plain' cannot be loaded: FileNotFoundError"
+    ):
+        open_table(SessionView(conf=plain_lake.conf), "db.t")
+
+
 def test_nothing_is_created_in_a_database_of_others(tmp_path: Path) -> None:
     (tmp_path / "other.db").touch()
     conf = {
