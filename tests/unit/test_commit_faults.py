@@ -1,0 +1,342 @@
+"""Fail every step: a FileIO and a catalog that raise at call N, or do the work and then raise."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ForbiddenError
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
+
+from iceberg_compact_sql import events
+from iceberg_compact_sql.commit.cleanup import delete_created
+from iceberg_compact_sql.commit.model import CommitInterrupted, CommitReport, Outcome
+from iceberg_compact_sql.commit.outcome import Rejection, describe, judge
+from iceberg_compact_sql.commit.replace import commit_replacements
+from tests.support import oracle
+from tests.support.handmade import (
+    add_position_deletes,
+    append,
+    data_paths,
+    make_catalog,
+    make_table,
+)
+from tests.support.replacing import live_files, planned, replacement
+
+STALE = "Cannot add snapshot with sequence number 4 older than last sequence number 4"
+
+
+class Fault(OSError):
+    """Raised by the test in place of what a broken network or disk raises."""
+
+
+class Faults:
+    """Counts calls, and fails the one that it is told to: before the work, or after it was done."""
+
+    def __init__(self, at: int = -1, *, after: bool = False) -> None:
+        self.at, self.after, self.calls = at, after, 0
+        self.names: list[str] = []
+
+    def around(self, name: str, work: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        number, self.calls = self.calls, self.calls + 1
+        self.names.append(name)
+        if number == self.at and not self.after:
+            raise Fault(f"before {name}")
+        result = work(*arguments, **options)
+        if number == self.at:
+            raise Fault(f"after {name}")
+        return result
+
+
+@contextmanager
+def failing(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> Iterator[None]:
+    """Every input, output, delete, load and commit of this process goes through `faults`."""
+
+    def wrap(owner: type, name: str) -> None:
+        work = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda self, *args, **options: faults.around(name, work, self, *args, **options)
+        )
+
+    with monkeypatch.context() as patch:
+        monkeypatch, outer = patch, monkeypatch
+        for name in ("new_input", "new_output", "delete"):
+            wrap(PyArrowFileIO, name)
+        for name in ("load_table", "commit_table"):
+            wrap(SqlCatalog, name)
+        yield
+        monkeypatch = outer
+
+
+def build(folder: Path) -> Table:
+    table = make_table(make_catalog(folder))
+    for turn in range(2):
+        append(table, [{"id": turn * 10 + i, "name": "k"} for i in range(4)])
+    add_position_deletes(table, {data_paths(table)[0]: [1]})
+    return table
+
+
+def metadata_files(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "warehouse/db/t/metadata").glob("*.avro")}
+
+
+def reachable_metadata(table: Table) -> set[str]:
+    names = set()
+    for snapshot in table.catalog.load_table(table.name()).metadata.snapshots:
+        names.add(snapshot.manifest_list)
+        names.update(manifest.manifest_path for manifest in snapshot.manifests(table.io))
+    return {name.rsplit("/", 1)[1] for name in names}
+
+
+def check_after(table: Table, report: CommitReport, expected: list[dict[str, Any]], folder: Path) -> None:
+    """The rows are there, every live file exists, the report tells the truth, and the work can be done again."""
+    table = table.catalog.load_table(table.name())
+    assert oracle.rows(table) == expected
+    oracle.assert_readable(table)
+    assert reachable_metadata(table) <= metadata_files(folder)
+    landed = table.metadata.snapshot_by_id(report.snapshot_id or 0) is not None
+    if report.outcome is Outcome.COMMITTED:
+        assert landed
+        assert report.committed == (0,)
+    elif report.outcome is Outcome.FAILED:
+        assert not landed
+        assert set(report.conflicts) == {0}
+    again = commit_replacements(table, [replacement(table, live_files(table))], state=planned(table))
+    assert again.outcome is Outcome.COMMITTED
+    assert oracle.rows(table) == expected
+
+
+def calls_of_a_clean_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    table = build(folder)
+    state, work = planned(table), [replacement(table, live_files(table))]
+    counting = Faults()
+    with failing(monkeypatch, counting):
+        assert commit_replacements(table, work, state=state).outcome is Outcome.COMMITTED
+    return counting.names
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["raises", "does-and-raises"])
+def test_every_call_fails_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    names = calls_of_a_clean_run(tmp_path / "clean", monkeypatch)
+    assert {"new_input", "new_output", "load_table", "commit_table"} <= set(names)
+    outcomes = []
+    for number in range(len(names)):
+        folder = tmp_path / str(number)
+        table = build(folder)
+        expected = oracle.rows(table)
+        state, work = planned(table), [replacement(table, live_files(table))]
+        with failing(monkeypatch, Faults(number, after=after)):
+            report = commit_replacements(table, work, state=state)
+        outcomes.append((names[number], report.outcome))
+        check_after(table, report, expected, folder)
+    # A fault of the commit request itself is looked up and tried again: it ends well either way.
+    assert [outcome for name, outcome in outcomes if name == "commit_table"] == [Outcome.COMMITTED]
+    assert Outcome.UNKNOWN not in {outcome for _, outcome in outcomes}
+
+
+class Answers:
+    """A catalog's answers to commit requests, one after the other: what it does and what it says."""
+
+    def __init__(self, table: Table, monkeypatch: pytest.MonkeyPatch, *answers: str | BaseException) -> None:
+        self._answers = itertools.chain(answers, itertools.repeat(answers[-1]))
+        self._work = type(table.catalog).commit_table
+        self.requests = 0
+        monkeypatch.setattr(type(table.catalog), "commit_table", self._commit(table))
+
+    def _commit(self, table: Table) -> Callable[..., Any]:
+        def commit(catalog: Any, *arguments: Any) -> Any:
+            self.requests += 1
+            answer = next(self._answers)
+            if answer == "lie":
+                fresh = catalog.load_table(table.name())
+                return type("Response", (), {"metadata": fresh.metadata})()
+            if isinstance(answer, BaseException):
+                if "landed" in str(answer):
+                    self._work(catalog, *arguments)
+                raise answer
+            return self._work(catalog, *arguments)
+
+        return commit
+
+
+def outputs_exist(folder: Path, report_work: list[Any]) -> bool:
+    return all(Path(output.path.removeprefix("file://")).exists() for one in report_work for output in one.added)
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome"),
+    [
+        ((CommitStateUnknownException("landed, then 504"),), Outcome.COMMITTED),
+        ((CommitFailedException("409 to a retry of the request that landed"),), Outcome.COMMITTED),
+        ((ConnectionError("reset, never arrived"), "work"), Outcome.COMMITTED),
+        ((ConnectionError("reset, never arrived"),), Outcome.UNKNOWN),
+        ((CommitFailedException("409"), CommitFailedException("409"), "work"), Outcome.COMMITTED),
+        ((CommitFailedException("409"),), Outcome.FAILED),
+        ((ForbiddenError("403"),), Outcome.FAILED),
+        (
+            (ValueError("Cannot add snapshot with sequence number 4 older than last sequence number 4"), "work"),
+            Outcome.COMMITTED,
+        ),
+        (("lie",), Outcome.UNKNOWN),
+    ],
+)
+def test_outcome_is_what_the_table_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: tuple[Any, ...], outcome: Outcome
+) -> None:
+    table = build(tmp_path)
+    expected = oracle.rows(table)
+    state, work = planned(table), [replacement(table, live_files(table))]
+    before = metadata_files(tmp_path)
+    with monkeypatch.context() as patch:
+        Answers(table, patch, *answers)
+        report = commit_replacements(table, work, state=state)
+    assert report.outcome is outcome
+    assert outputs_exist(tmp_path, work), "a commit never deletes data files"
+    if outcome is Outcome.UNKNOWN:
+        assert metadata_files(tmp_path) > before, "nothing is deleted in doubt"
+        assert str(report.snapshot_id) in report.detail
+        assert "No file was deleted" in report.detail
+    else:
+        assert metadata_files(tmp_path) == reachable_metadata(table), "what is in no snapshot was cleaned"
+    check_after(table, report, expected, tmp_path)
+
+
+def test_unreachable_catalog_after_the_request_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = build(tmp_path)
+    expected = oracle.rows(table)
+    state, work = planned(table), [replacement(table, live_files(table))]
+    with monkeypatch.context() as patch:
+
+        def cut(point: str, facts: Any) -> None:
+            if point == "commit.sent":
+                patch.setattr(SqlCatalog, "load_table", lambda *_: (_ for _ in ()).throw(ConnectionError("down")))
+
+        with events.listening(cut):
+            report = commit_replacements(table, work, state=state)
+    assert report.outcome is Outcome.UNKNOWN
+    assert table.catalog.load_table(table.name()).metadata.snapshot_by_id(report.snapshot_id or 0) is not None
+    check_after(table, report, expected, tmp_path)
+
+
+def test_doubt_ends_when_the_branch_has_left_the_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost request asserts its head: once somebody else moved the branch it can never land."""
+    table = build(tmp_path)
+    with table.transaction() as change:
+        change.set_properties({"commit.retry.num-retries": "0"})
+    state, work = planned(table), [replacement(table, live_files(table))]
+    other = table.catalog.load_table(table.name())
+    send = SqlCatalog.commit_table
+
+    def lose(*arguments: Any) -> Any:
+        monkeypatch.setattr(SqlCatalog, "commit_table", send)
+        append(other, [{"id": 80, "name": "k"}])
+        raise ConnectionError("reset, never arrived")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", lose)
+    report = commit_replacements(table, work, state=state)
+    assert report.outcome is Outcome.FAILED
+    assert metadata_files(tmp_path) == reachable_metadata(table)
+
+
+@pytest.mark.parametrize(
+    ("point", "outcome"),
+    [
+        ("commit.validate", Outcome.FAILED),
+        ("commit.write", Outcome.FAILED),
+        ("commit.send", Outcome.FAILED),
+        ("commit.sent", Outcome.COMMITTED),
+    ],
+)
+def test_ctrl_c_tells_what_is_in_the_table(tmp_path: Path, point: str, outcome: Outcome) -> None:
+    table = build(tmp_path)
+    expected = oracle.rows(table)
+    state, work = planned(table), [replacement(table, live_files(table))]
+
+    def interrupt(reached: str, facts: Any) -> None:
+        if reached == point:
+            raise KeyboardInterrupt
+
+    with events.listening(interrupt), pytest.raises(CommitInterrupted) as caught:
+        commit_replacements(table, work, state=state)
+    assert caught.value.report.outcome is outcome
+    assert metadata_files(tmp_path) == reachable_metadata(table)
+    check_after(table, caught.value.report, expected, tmp_path)
+
+
+def test_ctrl_c_while_the_request_is_under_way_deletes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = build(tmp_path)
+    state, work = planned(table), [replacement(table, live_files(table))]
+    before = metadata_files(tmp_path)
+    with monkeypatch.context() as patch:
+        Answers(table, patch, KeyboardInterrupt("on its way"))
+        with pytest.raises(CommitInterrupted) as caught:
+            commit_replacements(table, work, state=state)
+    assert caught.value.report.outcome is Outcome.UNKNOWN
+    assert metadata_files(tmp_path) > before
+
+
+def test_retries_leave_no_files_of_lost_tries(tmp_path: Path) -> None:
+    table = build(tmp_path)
+    state, work = planned(table), [replacement(table, live_files(table))]
+    other = table.catalog.load_table(table.name())
+    turns = itertools.count()
+
+    def race(point: str, facts: Any) -> None:
+        if point == "commit.send" and next(turns) < 2:
+            append(other, [{"id": 200, "name": "k"}])
+
+    with events.listening(race):
+        report = commit_replacements(table, work, state=state)
+    assert report.outcome is Outcome.COMMITTED
+    assert metadata_files(tmp_path) == reachable_metadata(table)
+
+
+def test_cleanup_never_deletes_an_input(tmp_path: Path) -> None:
+    table = build(tmp_path)
+    inputs = data_paths(table)
+    spelled = [path.replace("file:///", "file:/") for path in inputs]
+    created = tmp_path / "mine.parquet"
+    created.write_bytes(b"x")
+    assert delete_created(table.io, [*spelled, f"file://{created}", f"file://{tmp_path}/gone"], inputs=inputs) == 1
+    assert not created.exists()
+    oracle.assert_readable(table)
+
+
+def test_cleanup_goes_on_when_a_file_cannot_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    io: FileIO = PyArrowFileIO()
+    paths = [tmp_path / name for name in ("a", "b", "c#d")]
+    for path in paths:
+        path.write_bytes(b"x")
+    (tmp_path / "c").write_bytes(b"another object")
+
+    def delete(self: PyArrowFileIO, path: str) -> None:
+        if path.endswith("a"):
+            raise Fault("denied")
+        Path(path).unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PyArrowFileIO, "delete", delete)
+        assert delete_created(io, [str(path) for path in paths]) == 1
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["a", "c", "c#d"]
+
+
+def test_errors_are_told_without_credentials() -> None:
+    text = describe(ConnectionError("postgresql://me:hunter2@host/db token=abc123 s3.secret-access-key: xyz"))
+    assert "hunter2" not in text
+    assert "abc123" not in text
+    assert "xyz" not in text
+    assert text.startswith("ConnectionError: postgresql://me:***@host/db")
+
+
+def test_only_known_answers_are_certain() -> None:
+    assert judge(CommitFailedException("x")) is Rejection.RETRY
+    assert judge(ForbiddenError("x")) is Rejection.FINAL
+    assert judge(ValueError("anything else")) is Rejection.DOUBT
+    assert judge(TimeoutError()) is Rejection.DOUBT
