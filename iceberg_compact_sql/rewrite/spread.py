@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -18,7 +19,7 @@ from iceberg_compact_sql.errors import MissingDependencyError
 from iceberg_compact_sql.plan.model import FileGroup
 from iceberg_compact_sql.rewrite.accounts import SKIPPED, GroupAccounts
 from iceberg_compact_sql.rewrite.cleaning import find_lost_files, remove_files
-from iceberg_compact_sql.rewrite.execute import job_io, reason_of, run_task
+from iceberg_compact_sql.rewrite.execute import job_io, run_task
 from iceberg_compact_sql.rewrite.job import job_schema, job_spec
 from iceberg_compact_sql.rewrite.naming import OutputNames, location_provider
 from iceberg_compact_sql.rewrite.sampling import sampled_ratio
@@ -220,10 +221,10 @@ class _OnSpark:
 
     def _failed(self, batch: Sequence[tuple[RewriteTask, bytes]], error: Exception) -> _Answer:
         """The job as a whole failed: an executor was lost, or the job was cancelled."""
-        text = reason_of(error)
         for needed in ("pyarrow", "pyiceberg"):
-            if f"No module named '{needed}" in text or f"No module named {needed}" in text:
-                raise _missing(needed) from error
+            if f"No module named '{needed}" in str(error):
+                raise _missing(needed) from None
+        text = _told_by_spark(error)
         _log.warning("a rewrite job of %d tasks failed: %s", len(batch), text)
         failures = (RewriteFailure(task.group_id, task.output_index, f"Spark job failed: {text}") for task, _ in batch)
         return _Answer(tuple(failures), repeated=True)
@@ -292,6 +293,13 @@ def _complete(batch: Sequence[tuple[RewriteTask, bytes]], results: Sequence[Task
         if (task.group_id, task.output_index) not in answered
     )
     return (*results, *silent)
+
+
+def _told_by_spark(error: Exception) -> str:
+    """The line of a Spark error that says what happened: of a Python worker's traceback the last one."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", " "))]
+    telling = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return " ".join((telling or lines or [type(error).__name__])[-1].split())[:1000]
 
 
 def _missing(module: str) -> MissingDependencyError:
