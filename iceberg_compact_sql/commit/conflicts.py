@@ -55,7 +55,7 @@ def _vanished_inputs(head: Head, replacements: Sequence[Replacement], located: L
         paths = Counter(file.path for file in replacement.removed)
         sentence = None
         for file in replacement.removed:
-            entries = located.entries.get(file.path, [])
+            entries = located.files.get(file.path, [])
             if not entries:
                 sentence = f"input file {file.path} was removed meanwhile"
             elif len(entries) != paths[file.path] or file.path in taken:

@@ -34,14 +34,15 @@ class _Evidence:
     lowest_of_target: dict[str, int] = field(default_factory=dict)
     paths_in: dict[PartitionKey, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
 
-    def see(self, file: DataFile, sequence_number: int) -> None:
+    def see(self, file: DataFile, sequence_number: int, *, new: bool = False) -> None:
         if self.lowest is None or sequence_number < self.lowest:
             self.lowest = sequence_number
         key = partition_key(file.spec_id, file.partition)
         known = self.lowest_in.get(key)
         if known is None or sequence_number < known:
             self.lowest_in[key] = sequence_number
-        if not self.targets and key not in self.partitions:
+        # A delete that is already live names no file that is only now being added: its path was in no snapshot yet.
+        if new or (not self.targets and key not in self.partitions):
             return
         path = same_file_key(file.file_path)
         if path in self.targets:
@@ -84,12 +85,12 @@ def find_dangling(
         partitions={d.partition for d in deletes if not d.equality and d.target is None},
     )
     for new in added:
-        evidence.see(new.file, new.sequence_number)
+        evidence.see(new.file, new.sequence_number, new=True)
     wanted = _reach(deletes)
     for manifest in head.of_content(ManifestContent.DATA):
         if not has_live_files(manifest) or not _reaches(head, manifest, wanted, deletes):
             continue
-        for entry in reader.entries(head, manifest, keep=False):
+        for entry in reader.entries(head, manifest):
             if entry.data_file.file_path not in removed_paths:
                 evidence.see(entry.data_file, entry.sequence_number or 0)
     return {delete.delete_id for delete in deletes if not evidence.alive(delete)}

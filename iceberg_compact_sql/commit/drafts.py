@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.manifest import (
     DataFile,
+    DataFileContent,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
@@ -17,6 +18,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
 
 from iceberg_compact_sql.table.pyiceberg_internals.manifests import read_entries
 
@@ -40,12 +42,30 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class ManifestDraft:
-    """A manifest to be written; drafts with the same `reuse_key` in two tries of one commit are the same file."""
+    """A manifest to be written; drafts with the same `reuse_key` in two tries of one commit are the same file.
+
+    `entries` may be a function: the entries are then only in memory while the manifest is written.
+    """
 
     content: ManifestContent
     spec_id: int
-    entries: Sequence[ManifestEntry] = field(repr=False)
+    entries: Sequence[ManifestEntry] | Callable[[], Sequence[ManifestEntry]] = field(repr=False)
     reuse_key: Hashable = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What a summary counts of a file; small, unlike a manifest entry with its column statistics."""
+
+    content: DataFileContent
+    spec_id: int
+    partition: Record
+    record_count: int
+    file_size_in_bytes: int
+
+    @classmethod
+    def of(cls, file: DataFile) -> FileFacts:
+        return cls(file.content, file.spec_id, file.partition, file.record_count, file.file_size_in_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +76,30 @@ class SnapshotDraft:
     """
 
     manifests: Sequence[ManifestFile | ManifestDraft]
-    added: Sequence[DataFile] = ()
-    removed: Sequence[DataFile] = ()
+    added: Sequence[FileFacts] = ()
+    removed: Sequence[FileFacts] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     # What the builder wants to know again about the draft that landed.
     tag: Any = None
 
 
 class ManifestReader:
-    """Reads manifests, each one once: they never change, so a second try on a new head reads only new ones."""
+    """Reads manifests, and small ones once: they never change, so a second try on a new head reads little.
 
-    def __init__(self) -> None:
+    What is kept is bounded: entries with column statistics of a large table would fill the driver.
+    """
+
+    def __init__(self, max_kept_entries: int = 50_000) -> None:
         self._entries: dict[str, list[ManifestEntry]] = {}
+        self._room = max_kept_entries
 
-    def entries(self, head: Head, manifest: ManifestFile, *, keep: bool = True) -> list[ManifestEntry]:
+    def entries(self, head: Head, manifest: ManifestFile) -> list[ManifestEntry]:
         """Live entries with inherited sequence numbers; callers do not change them."""
         found = self._entries.get(manifest.manifest_path)
         if found is None:
             found = read_entries(manifest, head.table.io)
-            if keep:
+            if len(found) <= self._room:
+                self._room -= len(found)
                 self._entries[manifest.manifest_path] = found
         return found
 

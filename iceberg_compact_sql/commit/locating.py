@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, PrimitiveType, StringType
 
-from iceberg_compact_sql.commit.drafts import Head, ManifestReader, has_live_files
+from iceberg_compact_sql.commit.drafts import FileFacts, Head, ManifestReader, has_live_files
 from iceberg_compact_sql.table.model import LiveFile
 from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import partition_struct, partition_value
 
@@ -30,35 +29,43 @@ class Wanted:
     highest_sequence_number: int
 
 
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """One live entry of a wanted path."""
+
+    sequence_number: int
+    facts: FileFacts
+
+
 @dataclass(slots=True)
 class Located:
-    """Where the wanted data files are: paths by manifest, and the entries that name each path."""
+    """Where the wanted data files are: paths by manifest, and what the entries of each path say."""
 
     by_manifest: dict[str, set[str]] = field(default_factory=dict)
-    entries: dict[str, list[ManifestEntry]] = field(default_factory=dict)
+    files: dict[str, list[FoundFile]] = field(default_factory=dict)
 
 
 def locate_data_files(head: Head, files: Sequence[LiveFile], reader: ManifestReader) -> Located:
-    """The manifests and entries of data files; a path that is not live in the head is in neither.
+    """The manifests that hold data files; a path that is not live in the head is in neither.
 
     Manifests are skipped by spec, sequence numbers and partition bounds first; only if a file is still missing
     then are the rest read, so that a file counts as gone only after every manifest was seen.
     """
     located = Located()
-    missing = Counter(file.path for file in files)
+    paths = {file.path for file in files}
     manifests = [m for m in head.of_content(ManifestContent.DATA) if has_live_files(m)]
     wanted = [_wanted(spec_id, files) for spec_id in {file.spec_id for file in files}]
     likely = [m for m in manifests if any(may_hold(head, m, one) for one in wanted)]
     likely_paths = {m.manifest_path for m in likely}
     for manifest in [*likely, *(m for m in manifests if m.manifest_path not in likely_paths)]:
-        if not missing and manifest.manifest_path not in likely_paths:
+        if len(located.files) == len(paths) and manifest.manifest_path not in likely_paths:
             break
         for entry in reader.entries(head, manifest):
             path = entry.data_file.file_path
-            if path in missing or path in located.entries:
+            if path in paths:
                 located.by_manifest.setdefault(manifest.manifest_path, set()).add(path)
-                located.entries.setdefault(path, []).append(entry)
-                missing -= Counter([path])
+                found = FoundFile(entry.sequence_number or 0, FileFacts.of(entry.data_file))
+                located.files.setdefault(path, []).append(found)
     return located
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 
 from iceberg_compact_sql.commit.delete_scope import DeleteId, delete_id
 from iceberg_compact_sql.commit.drafts import (
+    FileFacts,
     Head,
     ManifestDraft,
     ManifestReader,
@@ -38,10 +40,10 @@ class AddedFile:
 
 @dataclass(frozen=True, slots=True)
 class EditedManifests:
-    """Manifests of the new snapshot, and the files that went as their entries describe them."""
+    """Manifests of the new snapshot, and the delete files that went."""
 
     manifests: list[ManifestFile | ManifestDraft]
-    removed: list[DataFile]
+    removed_deletes: list[FileFacts]
 
 
 def edit_manifests(
@@ -60,41 +62,39 @@ def edit_manifests(
     earlier snapshots is dropped.
     """
     drafts: list[ManifestFile | ManifestDraft] = list(_added_drafts(added, snapshot_id))
-    removed: list[DataFile] = []
+    gone: list[FileFacts] = []
     for manifest in head.manifests:
         if not has_live_files(manifest):
             continue
+        victims: Collection[DeleteId] = ()
         if manifest.content == ManifestContent.DATA:
-            paths = removed_data.get(manifest.manifest_path)
-            victims: Collection[DeleteId] = {(path, None) for path in paths} if paths else ()
-        else:
-            victims = removed_deletes
-        if not victims:
-            drafts.append(manifest)
-            continue
-        entries = reader.entries(head, manifest)
-        going = [_identity(manifest, entry) in victims for entry in entries]
-        if not any(going):
-            drafts.append(manifest)
-            continue
-        removed.extend(entry.data_file for entry, gone in zip(entries, going, strict=True) if gone)
-        drafts.append(
-            ManifestDraft(
-                manifest.content,
-                manifest.partition_spec_id,
-                [
-                    deleted_entry(entry, snapshot_id) if gone else existing_entry(entry)
-                    for entry, gone in zip(entries, going, strict=True)
-                ],
-                ("edited", manifest.manifest_path, frozenset(i for i, gone in enumerate(going) if gone)),
-            )
-        )
-    return EditedManifests(_merge_small(head, drafts, reader), removed)
+            victims = {(path, None) for path in removed_data.get(manifest.manifest_path, ())}
+        elif removed_deletes:
+            found = {delete_id(e): e for e in reader.entries(head, manifest) if delete_id(e) in removed_deletes}
+            gone.extend(FileFacts.of(entry.data_file) for entry in found.values())
+            victims = found.keys()
+        drafts.append(_without(head, manifest, frozenset(victims), snapshot_id, reader) if victims else manifest)
+    return EditedManifests(_merge_small(head, drafts, reader), gone)
 
 
-def _identity(manifest: ManifestFile, entry: object) -> DeleteId:
-    identity = delete_id(entry)  # type: ignore[arg-type]
-    return (identity[0], None) if manifest.content == ManifestContent.DATA else identity
+def _without(
+    head: Head, manifest: ManifestFile, victims: frozenset[DeleteId], snapshot_id: int, reader: ManifestReader
+) -> ManifestDraft:
+    """A manifest with some of its files as tombstones and all others carried over."""
+
+    def entries() -> list[ManifestEntry]:
+        return [
+            deleted_entry(entry, snapshot_id) if _identity(manifest, entry) in victims else existing_entry(entry)
+            for entry in reader.entries(head, manifest)
+        ]
+
+    return ManifestDraft(
+        manifest.content, manifest.partition_spec_id, entries, ("edited", manifest.manifest_path, victims)
+    )
+
+
+def _identity(manifest: ManifestFile, entry: ManifestEntry) -> DeleteId:
+    return (entry.data_file.file_path, None) if manifest.content == ManifestContent.DATA else delete_id(entry)
 
 
 def _added_drafts(added: Sequence[AddedFile], snapshot_id: int) -> list[ManifestDraft]:
@@ -134,9 +134,10 @@ def _merge_small(
             continue
         for run in _runs(manifests, target_bytes):
             paths = [manifest.manifest_path for manifest in run]
-            entries = [existing_entry(entry) for manifest in run for entry in reader.entries(head, manifest)]
             replaced.update(dict.fromkeys(paths))
-            replaced[paths[0]] = ManifestDraft(content, spec_id, entries, ("merged", tuple(paths)))
+            replaced[paths[0]] = ManifestDraft(
+                content, spec_id, partial(_carried_over, head, run, reader), ("merged", tuple(paths))
+            )
     merged: list[ManifestFile | ManifestDraft] = []
     for one in drafts:
         if isinstance(one, ManifestFile) and one.manifest_path in replaced:
@@ -146,6 +147,10 @@ def _merge_small(
         else:
             merged.append(one)
     return merged
+
+
+def _carried_over(head: Head, manifests: Sequence[ManifestFile], reader: ManifestReader) -> list[ManifestEntry]:
+    return [existing_entry(entry) for manifest in manifests for entry in reader.entries(head, manifest)]
 
 
 def _runs(manifests: Sequence[ManifestFile], target_bytes: int) -> list[list[ManifestFile]]:

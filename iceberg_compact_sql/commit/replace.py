@@ -14,7 +14,7 @@ from iceberg_compact_sql.commit.attempts import Attempted, commit_snapshot
 from iceberg_compact_sql.commit.conflicts import find_conflicts
 from iceberg_compact_sql.commit.dangling import NewFile, find_dangling
 from iceberg_compact_sql.commit.delete_scope import DeleteId, delete_scope
-from iceberg_compact_sql.commit.drafts import Head, ManifestReader, SnapshotDraft, has_live_files
+from iceberg_compact_sql.commit.drafts import FileFacts, Head, ManifestReader, SnapshotDraft, has_live_files
 from iceberg_compact_sql.commit.locating import locate_data_files
 from iceberg_compact_sql.commit.manifests import AddedFile, edit_manifests
 from iceberg_compact_sql.commit.model import (
@@ -120,13 +120,16 @@ class _Builder:
         )
         return SnapshotDraft(
             edited.manifests,
-            added=[one.file for one in added],
-            removed=edited.removed,
+            added=[FileFacts.of(one.file) for one in added],
+            removed=[
+                *(found.facts for path in removed_paths for found in located.files[path]),
+                *edited.removed_deletes,
+            ],
             properties=self._properties(accepted),
             tag=_Contents(
                 tuple(one.key for one in accepted),
                 dict(self.conflicts),
-                sum(file.content != DataFileContent.DATA for file in edited.removed),
+                len(edited.removed_deletes),
             ),
         )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
+from iceberg_compact_sql.commit.drafts import FileFacts
 from iceberg_compact_sql.commit.partitions import PartitionKey, partition_key
 from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import spec_schema
 
@@ -26,8 +27,8 @@ _PARTITION_LIMIT = "write.summary.partition-limit"
 def replace_summary(
     metadata: TableMetadata,
     parent: Snapshot,
-    added: Sequence[DataFile],
-    removed: Sequence[DataFile],
+    added: Sequence[FileFacts],
+    removed: Sequence[FileFacts],
     properties: Mapping[str, str],
 ) -> Summary:
     """Counts of what this snapshot adds and removes, and the totals after it.
@@ -35,7 +36,7 @@ def replace_summary(
     A total that the parent does not give is left out, as Java does: a made-up one would stay wrong for ever.
     """
     counts = change_counts(added, removed)
-    partitions: dict[PartitionKey, tuple[list[DataFile], list[DataFile]]] = {}
+    partitions: dict[PartitionKey, tuple[list[FileFacts], list[FileFacts]]] = {}
     for side, files in enumerate((added, removed)):
         for file in files:
             partitions.setdefault(partition_key(file.spec_id, file.partition), ([], []))[side].append(file)
@@ -51,7 +52,7 @@ def replace_summary(
     return Summary(Operation.REPLACE, **{**properties, **facts})
 
 
-def change_counts(added: Sequence[DataFile], removed: Sequence[DataFile]) -> dict[str, int]:
+def change_counts(added: Sequence[FileFacts], removed: Sequence[FileFacts]) -> dict[str, int]:
     """Every counter of a summary, zeros included."""
     plus, minus = _count(added), _count(removed)
     return {
@@ -85,7 +86,7 @@ class _Count:
     size_bytes: int = 0
 
 
-def _count(files: Sequence[DataFile]) -> _Count:
+def _count(files: Sequence[FileFacts]) -> _Count:
     count = _Count()
     for file in files:
         count.size_bytes += file.file_size_in_bytes
@@ -102,7 +103,7 @@ def _count(files: Sequence[DataFile]) -> _Count:
 
 
 def _partition_summaries(
-    metadata: TableMetadata, partitions: Mapping[PartitionKey, tuple[list[DataFile], list[DataFile]]]
+    metadata: TableMetadata, partitions: Mapping[PartitionKey, tuple[list[FileFacts], list[FileFacts]]]
 ) -> dict[str, str]:
     limit = metadata.properties.get(_PARTITION_LIMIT, "0")
     if not limit.isdigit() or not 0 < len(partitions) <= int(limit):

@@ -61,7 +61,7 @@ class Workshop:
         path = self._new_path(head, f"{self._commit_id}-m{next(self._numbers)}.avro")
         written = write_manifest_entries(
             head.table.io.new_output(path),
-            draft.entries,
+            draft.entries() if callable(draft.entries) else draft.entries,
             metadata=head.metadata,
             content=draft.content,
             spec_id=draft.spec_id,

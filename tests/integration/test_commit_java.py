@@ -74,9 +74,8 @@ def test_java_reads_our_delete_manifests(lake: Lake, partitioned: bool, granular
 
 def test_java_filters_on_partitions_of_our_manifests(lake: Lake) -> None:
     make(lake, "db.t", partitioned=True)
-    expected = {
-        kind: lake.sql(f"SELECT id FROM {lake.full('db.t')} WHERE {kind} ORDER BY id").collect() for kind in KINDS
-    }
+    query = f"SELECT id FROM {lake.full('db.t')} WHERE {{kind}} ORDER BY id"
+    expected = {kind: lake.sql(query, kind=kind).collect() for kind in KINDS}
     table = lake.load("db.t")
     report = commit_replacements(table, groups(lake, "db.t", live_files(table)), state=planned(table))
     assert len(report.committed) == 6
