@@ -16,6 +16,9 @@ from xml.sax.saxutils import quoteattr
 import pyspark
 
 PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
+# Fixed when the tests start: a test may change HOME for itself.
+_USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+_CACHE = Path(os.environ.get("ICEBERG_COMPACT_TEST_CACHE") or _USER_CACHE / "iceberg-compact-sql-tests")
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,8 @@ class Jar:
 
 def cache_folder() -> Path:
     """Where fetched jars stay between runs; `ICEBERG_COMPACT_TEST_CACHE` moves it."""
-    folder = os.environ.get("ICEBERG_COMPACT_TEST_CACHE")
-    root = Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    folder_path = root if folder else root / "iceberg-compact-sql-tests"
-    folder_path.mkdir(parents=True, exist_ok=True)
-    return folder_path
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    return _CACHE
 
 
 @contextlib.contextmanager
