@@ -1,0 +1,83 @@
+"""A real Connect server with the jar, and a client that knows nothing of this package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import server, surroundings
+
+_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+# Runs where the package cannot be imported: the client is plain pyspark.
+_CLIENT = """
+import sys, threading, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException
+
+port, folder = sys.argv[1], Path(sys.argv[2])
+spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+
+plan = spark.sql("CALL compact_table('local.db.events', dry_run => true)")
+print("dry run", plan.collect()[0].action, dict(plan.dtypes)["estimated_seconds"])
+
+result = spark.sql("CALL compact_table(:table, target => :target)", args={"table": "local.db.events", "target": "1MB"})
+print("compacted", result.collect()[0][:2], result.count(), dict(result.dtypes)["snapshot_id"])
+
+score = spark.sql("CALL score_partitions(?)", args=["local.db.events"])
+print("scored", score.filter("score >= 0").count(), dict(score.dtypes)["last_written_at"])
+
+try:
+    spark.sql("CALL compact_table('local.db.events', targt => '1MB')")
+except AnalysisException as error:
+    print("refused", error.getCondition(), error.getSqlState(), "Did you mean 'target'?" in str(error))
+
+(folder / "stall").touch()
+outcome = []
+def call():
+    try:
+        spark.sql("CALL help()").collect()
+        outcome.append("finished")
+    except Exception as error:
+        outcome.append("cancelled" if "CANCEL" in str(error).upper() else str(error))
+thread = threading.Thread(target=call)
+thread.start()
+while not (folder / "stalled").exists():
+    time.sleep(0.02)
+spark.interruptAll()
+thread.join(30)
+(folder / "stall").unlink()
+print("interrupted", outcome[0], (folder / "interrupted").exists())
+print("after", spark.sql("CALL help()").count() > 0)
+spark.stop()
+"""
+
+
+@pytest.mark.timeout(240)
+def test_an_unpatched_client_calls_through_the_server(tmp_path: Path) -> None:
+    around = surroundings(tmp_path)
+    around.create("db.events")
+    host = ["--conf", "spark.connect.grpc.binding.address=127.0.0.1"]
+    with server(around, _CLASS, "spark.connect.grpc.binding.port", *host) as port:
+        environment = {key: value for key, value in around.environment.items() if key != "PYTHONPATH"}
+        client = subprocess.run(
+            [sys.executable, "-c", _CLIENT, str(port), str(tmp_path)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert client.stdout.splitlines() == [
+        "dry run rewrite double",
+        "compacted (6, 1) 1 bigint",
+        "scored 1 timestamp",
+        "refused ICEBERG_COMPACT_INVALID_ARGUMENT 22023 True",
+        "interrupted cancelled True",
+        "after True",
+    ], client.stdout + client.stderr
+    assert around.state("db.events") == (1, list(range(12)), 7)
