@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
 BoolMask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
@@ -61,3 +62,11 @@ def validity(array: pa.Array) -> BoolMask | None:
 def bitmap(valid: BoolMask | None) -> pa.Buffer | None:
     """Arrow's validity buffer of a mask."""
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def sorted_distinct(numbers: Int64s) -> Int64s:
+    """The distinct numbers in order, by one sort: `np.unique` goes through a hash table and is several times slower."""
+    ordered = np.sort(numbers)
+    first = np.ones(len(ordered), dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered if first.all() else ordered[first]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from iceberg_compact_sql.rewrite.arrays import BoolMask
+from iceberg_compact_sql.rewrite.arrays import BoolMask, sorted_distinct
 from iceberg_compact_sql.rewrite.keys import Hashes, Int64s, KeyColumn, matching, row_hashes
 
 Ranks = np.ndarray[Any, np.dtype[np.int32]]
@@ -77,9 +77,9 @@ class KeyIndex:
             if not column.valid.all():
                 self._null_rank = int(ranks[~column.valid].max())
             numbers, ranks = numbers[column.valid], ranks[column.valid]
-        if len(ranks) and bool((ranks == ranks[0]).all()):
-            self._numbers = np.unique(numbers)
-            self._ranks = np.full(len(self._numbers), ranks[0], np.int32)
+        if _all_equal(ranks):
+            self._numbers = sorted_distinct(numbers)
+            self._ranks = np.repeat(ranks[:1], len(self._numbers))
         else:
             # Newest first among equal numbers, so that the first of each run is the one to keep.
             order = np.lexsort((-ranks, numbers))
@@ -91,7 +91,8 @@ class KeyIndex:
 
     def _load_hashed(self, columns: Sequence[KeyColumn], ranks: Ranks) -> None:
         hashes = row_hashes(columns)
-        order = np.lexsort((-ranks, hashes))
+        # Newest first among equal hashes: the first equal key that a search meets then decides.
+        order = np.argsort(hashes) if _all_equal(ranks) else np.lexsort((-ranks, hashes))
         hashes, ranks = hashes[order], ranks[order]
         columns = [column.take(order) for column in columns]
         # Equal neighbours go. Two keys that share a hash may hide a duplicate: it only costs its room.
@@ -145,6 +146,10 @@ def _rows_equal(left: Sequence[KeyColumn], right: Sequence[KeyColumn]) -> BoolMa
     for mine, theirs in zip(left[1:], right[1:], strict=True):
         same &= mine.equals(theirs)
     return same
+
+
+def _all_equal(ranks: Ranks) -> bool:
+    return len(ranks) == 0 or bool((ranks == ranks[0]).all())
 
 
 def _bounds(column: KeyColumn) -> KeyBounds:

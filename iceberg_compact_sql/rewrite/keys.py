@@ -198,6 +198,11 @@ def _hash_octets(array: pa.LargeBinaryArray) -> Hashes:
 def _polynomial(data: Any, offsets: Int64s, lengths: Int64s) -> Hashes:
     longest = int(lengths.max())
     powers = np.cumprod(np.full(longest + 1, _STEP, np.uint64), dtype=np.uint64)
+    if int(lengths.min()) == longest:
+        # Keys of one length are a matrix: no index a byte.
+        block = data[offsets[0] : offsets[-1]].reshape(len(lengths), longest).astype(np.uint64)
+        same_length: Hashes = (block + np.uint64(1)) @ powers[:longest]
+        return same_length
     within = np.arange(int(offsets[-1] - offsets[0])) - np.repeat(offsets[:-1] - offsets[0], lengths)
     terms = (data[offsets[0] : offsets[-1]].astype(np.uint64) + np.uint64(1)) * powers[within]
     sums = np.zeros(len(lengths), np.uint64)

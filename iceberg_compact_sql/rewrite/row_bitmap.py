@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iceberg_compact_sql.rewrite.arrays import BoolMask
+from iceberg_compact_sql.rewrite.arrays import BoolMask, sorted_distinct
 
 _BLOCK_ROWS = 1 << 16
 _BLOCK_BYTES = _BLOCK_ROWS // 8
@@ -30,7 +30,7 @@ class RowBitmap:
         """Add positions in any order, repeated ones too; negative ones name no row."""
         if len(positions) == 0:
             return
-        ordered = np.unique(positions)
+        ordered = sorted_distinct(positions)
         ordered = ordered[ordered >= 0]
         if len(ordered) == 0:
             return
