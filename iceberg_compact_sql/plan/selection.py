@@ -158,7 +158,8 @@ def _why_tripped(inventory: TableInventory, tripped: Sequence[LiveFile], options
         threshold = f"delete_ratio_threshold {options.delete_ratio_threshold:g}"
         return f"{len(tripped)} with {deleted / rows:.0%} of rows deleted ({threshold})"
     most = max(len(effective_deletes(inventory, file)) for file in tripped)
-    return f"{len(tripped)} with up to {most} delete files (delete_file_threshold {options.delete_file_threshold})"
+    counted = "1 delete file" if most == 1 else f"up to {most} delete files"
+    return f"{len(tripped)} with {counted} (delete_file_threshold {options.delete_file_threshold})"
 
 
 def _too_few(files: Sequence[LiveFile], options: CompactionOptions) -> str:

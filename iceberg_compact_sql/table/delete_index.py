@@ -28,6 +28,8 @@ POSITION_DELETE_PATH_ID = 2147483546
 
 # Comparing a file with this many deletes one by one costs more than reading deletes that match nothing.
 _MOST_COMPARED = 1000
+# Fewer deletes than this are cheaper to copy for a file than to share.
+_MOST_COPIED = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class DeleteIndex:
         self._file_keys = file_keys or {}
         self._delete_keys = delete_keys or {}
         self._path_ranges: dict[str, tuple[str, str] | None] = {}
+        self._joined: dict[tuple[int, ...], tuple[list[tuple[LiveDelete, ...]], tuple[LiveDelete, ...]]] = {}
         self.empty = not (vectors or by_path or by_partition or equality or everywhere)
 
     def deletes_for(self, file: LiveFile) -> Sequence[LiveDelete]:
@@ -128,7 +131,7 @@ class DeleteIndex:
         parts = [part for part in (positions, equality, everywhere) if part]
         if len(parts) <= 1:
             return parts[0] if parts else ()
-        return tuple(chain.from_iterable(parts))
+        return self._joined_once(parts)
 
     def known_deleted_rows(self, file: LiveFile) -> int:
         """Rows that deletes of this one file remove, as their record counts say; at most all rows."""
@@ -139,6 +142,17 @@ class DeleteIndex:
         if scoped is None:
             return 0
         return min(file.rows, sum(delete.rows for delete in scoped.since(file.sequence_number)))
+
+    def _joined_once(self, parts: list[tuple[LiveDelete, ...]]) -> tuple[LiveDelete, ...]:
+        """The parts as one tuple; files with the same many deletes share it, else memory would grow with the square."""
+        if sum(len(part) for part in parts) < _MOST_COPIED:
+            return tuple(chain.from_iterable(parts))
+        key = tuple(id(part) for part in parts)
+        known = self._joined.get(key)
+        if known is None:
+            # The parts are kept with the answer: an id means something only as long as its tuple lives.
+            known = self._joined[key] = (parts, tuple(chain.from_iterable(parts)))
+        return known[1]
 
     def _positions(self, file: LiveFile, scope: tuple[Any, ...]) -> tuple[LiveDelete, ...]:
         if not (self._vectors or self._by_path or self._by_partition):

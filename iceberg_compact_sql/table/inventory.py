@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import IcebergType
 
-from iceberg_compact_sql.errors import NotFoundError, UnsupportedError, did_you_mean
+from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError, UnsupportedError, did_you_mean
 from iceberg_compact_sql.events import reach
 from iceberg_compact_sql.table.delete_index import (
     POSITION_DELETE_PATH_ID,
@@ -159,17 +161,20 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     specs = metadata.specs()
     schemas = [metadata.schema(), *reversed(metadata.schemas)]
     reach("inventory.head", branch=branch, snapshot_id=state.snapshot_id)
-    manifests = snapshot.manifests(table.io) if snapshot is not None else []
+    listed = snapshot.manifests(table.io) if snapshot is not None else []
+    manifests = [manifest for manifest in listed if manifest.has_added_files() or manifest.has_existing_files()]
     pruner = None
     if where is not None and not isinstance(where, AlwaysTrue):
         pruner = FilePruner(where, metadata.schema(), specs)
     reader = _ManifestsReader(table, schemas, pruner)
     for manifest in manifests:
         if manifest.content == ManifestContent.DELETES:
-            reader.read_deletes(manifest)
+            with _readable(manifest):
+                reader.read_deletes(manifest)
     for manifest in manifests:
         if manifest.content == ManifestContent.DATA and (pruner is None or pruner.manifest_may_match(manifest)):
-            reader.read_files(manifest)
+            with _readable(manifest):
+                reader.read_files(manifest)
     index = DeleteIndex(
         reader.deletes,
         unpartitioned_specs=_unpartitioned(specs),
@@ -187,6 +192,18 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
         snapshots=_facts(metadata),
         index=index,
     )
+
+
+@contextlib.contextmanager
+def _readable(manifest: ManifestFile) -> Iterator[None]:
+    """A manifest that is damaged ends the run: what it lists must not look as if it were not there."""
+    try:
+        yield
+    except (EOFError, ValueError, KeyError, zlib.error) as error:
+        raise IcebergCompactError(
+            f"manifest {manifest.manifest_path} cannot be read: {error}",
+            hint="Nothing was changed. Check the file in the object store against a replica or an older snapshot.",
+        ) from error
 
 
 class _ManifestsReader:

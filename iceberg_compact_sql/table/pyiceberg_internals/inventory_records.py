@@ -62,6 +62,9 @@ def read_live_records(manifest: ManifestFile, io: FileIO, *, metrics: bool) -> I
     avro = AvroFile[Record](io.new_input(manifest.manifest_path))
     with avro.input_file.open() as stream:
         contents = stream.read()
+    # pyiceberg's decoder reads on past the end of its buffer: a file that was cut short must be caught before it does.
+    if len(contents) < manifest.manifest_length:
+        raise EOFError(f"it has {len(contents)} bytes of {manifest.manifest_length}")
     avro.decoder = new_decoder(contents)
     avro.header = avro._read_header()
     # Resolving the schema costs as much as decoding 30 entries: manifests of one table share it.
@@ -72,9 +75,8 @@ def read_live_records(manifest: ManifestFile, io: FileIO, *, metrics: bool) -> I
         try:
             records = avro._read_block()
         except EOFError:
-            # A file that was cut short must not look like a table with fewer files.
-            if avro.decoder.tell() != len(contents) or len(contents) < manifest.manifest_length:
-                raise EOFError(f"manifest {manifest.manifest_path} ends before its last block") from None
+            if avro.decoder.tell() != len(contents):
+                raise EOFError("it ends within a block") from None
             return
         block = avro.block
         assert block is not None
