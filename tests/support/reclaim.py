@@ -48,7 +48,9 @@ def on_disk(table: Table) -> set[str]:
     return {
         f"file:{path}"
         for path in root.rglob("*")
-        if path.is_file() and not path.name.endswith(".metadata.json") and "_quarantine" not in path.parts
+        if path.is_file()
+        and not path.name.endswith((".metadata.json", ".metadata.json.crc"))
+        and "_quarantine" not in path.parts
     }
 
 
