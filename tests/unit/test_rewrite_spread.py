@@ -1,0 +1,191 @@
+"""Groups run in this process: one outcome each, nothing left of those that fail or are given up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from iceberg_compact_sql import events
+from iceberg_compact_sql.plan.model import FileGroup
+from iceberg_compact_sql.rewrite.accounts import GroupAccounts
+from iceberg_compact_sql.rewrite.cleaning import find_lost_files, remove_files
+from iceberg_compact_sql.rewrite.execute import job_io
+from iceberg_compact_sql.rewrite.sampling import sampled_ratio
+from iceberg_compact_sql.rewrite.slicing import cut_group
+from iceberg_compact_sql.rewrite.spread import RewriteProgress, rewrite_groups
+from iceberg_compact_sql.rewrite.task import GroupFailed, GroupRewritten, OutputFile, RewriteJob, RewriteResult
+from tests.support.rewriting import KB, Bench, local, rows
+
+GROUPS = 4
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    made = Bench(tmp_path)
+    for number in range(2 * GROUPS):
+        made.add(rows(1000, first=1000 * number))
+    return made
+
+
+def groups_of(bench: Bench, job: RewriteJob) -> list[FileGroup]:
+    whole = bench.group(job)
+    parts = []
+    for number in range(GROUPS):
+        chosen = slice(2 * number, 2 * number + 2)
+        files = whole.files[chosen]
+        parts.append(
+            replace(
+                whole,
+                group_id=number + 10,
+                files=files,
+                deletes=whole.deletes[chosen],
+                input_bytes=sum(file.size_bytes for file in files),
+                expected_files=1,
+            )
+        )
+    return parts
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_each_group_comes_once_with_its_rows(bench: Bench, threads: int) -> None:
+    job = bench.job(threads=threads)
+    seen: list[RewriteProgress] = []
+    outcomes = list(rewrite_groups(None, job, groups_of(bench, job), description="test", on_progress=seen.append))
+    assert sorted(outcome.group_id for outcome in outcomes) == [10, 11, 12, 13]
+    for outcome in outcomes:
+        assert isinstance(outcome, GroupRewritten)
+        assert outcome.live_rows == 2000
+        ids = [i for output in outcome.outputs for i in pq.read_table(local(output.path))["id"].to_pylist()]
+        first = 2000 * (outcome.group_id - 10)
+        assert sorted(ids) == list(range(first, first + 2000))
+    assert [progress.tasks_done for progress in seen] == [1, 2, 3, 4]
+    assert seen[-1].tasks_total == 4
+
+
+def test_a_failed_group_leaves_the_others_alone(bench: Bench) -> None:
+    bad = bench.files[3].path
+    local(bad).write_bytes(b"PAR1 this is no Parquet file PAR1")
+    job = bench.job(threads=2)
+    outcomes = {o.group_id: o for o in rewrite_groups(None, job, groups_of(bench, job), description="test")}
+    failed = outcomes.pop(11)
+    assert isinstance(failed, GroupFailed)
+    assert bad in failed.reason
+    assert failed.created == ()
+    kept = {local(f.path) for o in outcomes.values() if isinstance(o, GroupRewritten) for f in o.outputs}
+    assert len(kept) == 3
+    assert set(bench.written()) == kept
+
+
+def test_a_group_of_several_tasks_fails_as_a_whole(bench: Bench) -> None:
+    total_bytes = sum(file.size_bytes for file in bench.files)
+    job = bench.job(target_bytes=total_bytes // 4, copy="never", threads=1)
+    group = replace(bench.group(job), expected_files=4)
+    local(bench.files[5].path).unlink()
+    (outcome,) = rewrite_groups(None, job, [group], description="test")
+    assert isinstance(outcome, GroupFailed)
+    assert "does not exist" in outcome.reason
+    assert bench.written() == []
+
+
+def test_an_interrupt_keeps_only_what_was_handed_out(bench: Bench) -> None:
+    job = bench.job(threads=1)
+    closed = []
+
+    def interrupt(point: str, _: Mapping[str, object]) -> None:
+        if point == "rewrite.close":
+            closed.append(point)
+            if len(closed) == 3:
+                raise KeyboardInterrupt
+
+    outcomes = []
+    with events.listening(interrupt), pytest.raises(KeyboardInterrupt):
+        outcomes.extend(_collected(outcomes, job, groups_of(bench, job)))
+    kept = {local(f.path) for o in outcomes for f in o.outputs}
+    assert len(kept) == 2
+    assert set(bench.written()) == kept
+
+
+def _collected(into: list[GroupRewritten], job: RewriteJob, groups: list[FileGroup]) -> list[GroupRewritten]:
+    for outcome in rewrite_groups(None, job, groups, description="test"):
+        assert isinstance(outcome, GroupRewritten)
+        into.append(outcome)
+    return []
+
+
+def test_closing_early_removes_what_nobody_took(bench: Bench) -> None:
+    job = bench.job(threads=2)
+    outcomes = rewrite_groups(None, job, groups_of(bench, job), description="test")
+    first = next(outcomes)
+    outcomes.close()  # type: ignore[attr-defined]
+    assert isinstance(first, GroupRewritten)
+    assert [str(path) for path in bench.written()] == [str(local(output.path)) for output in first.outputs]
+
+
+def test_a_second_result_of_a_task_is_a_loser(bench: Bench, tmp_path: Path) -> None:
+    job = bench.job()
+    group = groups_of(bench, job)[0]
+    accounts = GroupAccounts(job_io(job), {10: cut_group(group, job)})
+    paths = [tmp_path / "winner.parquet", tmp_path / "loser.parquet"]
+    for path in paths:
+        path.write_bytes(b"x")
+    outcomes = [accounts.take(_result(path)) for path in paths]
+    assert isinstance(outcomes[0], GroupRewritten)
+    assert outcomes[1] is None
+    assert [path.exists() for path in paths] == [True, False]
+
+
+def _result(path: Path) -> RewriteResult:
+    output = OutputFile(path.as_uri(), 1, 1, 0, (), {}, {}, {}, {}, {}, {}, ())
+    return RewriteResult(10, 0, (output,), 1)
+
+
+def test_lost_files_are_those_of_the_run_only(bench: Bench, tmp_path: Path) -> None:
+    io = job_io(bench.job())
+    folder = tmp_path / "data"
+    folder.mkdir()
+    names = ["00000-0-run1-a.parquet", "00001-0-run1-b.parquet", "00000-0-run2-c.parquet", "run1.parquet"]
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    kept = [f"{folder.as_uri()}/{names[0]}"]
+    lost = find_lost_files(io, "run1", [folder.as_uri()], kept, deep=False)
+    assert lost == [f"{folder.as_uri()}/{names[1]}"]
+    assert remove_files(io, lost) == []
+    assert sorted(path.name for path in folder.iterdir()) == sorted([names[0], names[2], names[3]])
+
+
+@pytest.mark.parametrize("name", ["a#b.parquet", "a?b.parquet", "a%20b.parquet", "a b.parquet", "ü;x.parquet"])
+def test_exactly_the_named_file_is_removed(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a").write_bytes(b"another object")
+    (tmp_path / "a b.parquet").write_bytes(b"x")
+    (tmp_path / name).write_bytes(b"x")
+    io = job_io(Bench(tmp_path).job())
+    before = set(tmp_path.iterdir())
+    assert remove_files(io, [f"file://{tmp_path}/{name}", f"file://{tmp_path}/gone.parquet"]) == []
+    assert before - set(tmp_path.iterdir()) == {tmp_path / name}
+
+
+def test_files_that_cannot_be_removed_are_told(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    io = job_io(Bench(tmp_path).job())
+    path = f"file://{tmp_path}/folder"
+    assert remove_files(io, [path]) == [path]
+
+
+def test_outputs_of_shrinking_groups_stay_above_the_minimum(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for number in range(60):
+        bench.add(rows(400, first=400 * number))
+    total_bytes = sum(file.size_bytes for file in bench.files)
+    job = bench.job(target_bytes=total_bytes // 6, copy_min_row_group_bytes=8 * KB * KB)
+    group = bench.group(job)
+    assert group.expected_files == 6
+    assert sampled_ratio(job, group, job_io(job)) < 0.8
+    (outcome,) = rewrite_groups(None, job, [group], description="test")
+    assert isinstance(outcome, GroupRewritten)
+    sizes = [output.size_bytes for output in outcome.outputs]
+    assert sum(size < job.min_file_bytes for size in sizes) <= 1
+    assert max(sizes) <= job.max_file_bytes
