@@ -12,7 +12,8 @@ from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.commit.cleanup import delete_created
-from iceberg_compact_sql.commit.drafts import Head, SnapshotDraft, read_head
+from iceberg_compact_sql.commit.conflicts import is_ancestor
+from iceberg_compact_sql.commit.drafts import Head, ManifestReader, SnapshotDraft, read_head
 from iceberg_compact_sql.commit.model import Outcome
 from iceberg_compact_sql.commit.outcome import (
     Patience,
@@ -69,6 +70,7 @@ class _Commit:
         self._status_checks = Patience.of_status_checks(table.metadata.properties)
         # Drafts by manifest list: the landed snapshot names the list, and so which try it was.
         self._sent: dict[str, SnapshotDraft] = {}
+        self._sent_on: set[int] = set()
         # Heads that tries of unknown fate were built on.
         self._doubts: set[int] = set()
         self._acknowledged = False
@@ -127,6 +129,7 @@ class _Commit:
         )
         events.reach("commit.send", snapshot_id=self._snapshot_id)
         self._sent[list_path] = draft
+        self._sent_on.add(head.snapshot.snapshot_id)
         try:
             # From here until the answer is read, an interrupt leaves the fate of this try open.
             self._doubts.add(head.snapshot.snapshot_id)
@@ -166,6 +169,8 @@ class _Commit:
         if place is Whereabouts.IN_BRANCH:
             landed = seen.metadata.snapshot_by_id(self._snapshot_id)
             draft = self._sent.get(landed.manifest_list) if landed else None
+            if draft is None:
+                return self._unknown(f"{name} is in the table, but with a manifest list that this run did not write")
             return Attempted(Outcome.COMMITTED, self._snapshot_id, detail, draft)
         if place is Whereabouts.IN_TABLE:
             return self._unknown(
@@ -175,10 +180,33 @@ class _Commit:
         if self._acknowledged:
             return self._unknown(f"the catalog answered that the commit succeeded, but {name} is not in the table")
         head = seen.metadata.snapshot_by_name(self._branch)
-        if self._doubts and (head is None or head.snapshot_id in self._doubts):
+        if self._doubts and (head is None or head.snapshot_id in self._doubts or seen.metadata.format_version < 2):
             return self._unknown(f"{name} is not in the table yet. {detail}")
-        # Each try asserts its head: the catalog refused it, or the branch has left that head and it can never land.
+        if not self._certainly_absent(seen):
+            return self._unknown(f"{name} is not in the table, but its history is cut and files of it may be. {detail}")
+        # The catalog refused every try, or the branch has left the head that a try asserted and with it the sequence
+        # number that it carries: none of them can land any more.
         return Attempted(Outcome.FAILED, None, detail)
+
+    def _certainly_absent(self, seen: Table) -> bool:
+        """Whether no try of ours landed: it might have, and the snapshot been expired before we looked.
+
+        The history from the head down to what the tries were built on shows it; where that is cut, by expiry or a
+        rollback, none of the files that we added may be live.
+        """
+        if all(is_ancestor(seen.metadata, self._branch, snapshot_id) for snapshot_id in self._sent_on):
+            return True
+        head = read_head(seen, self._branch)
+        added = {file.path for draft in self._sent.values() for file in draft.added}
+        reader = ManifestReader(max_kept_entries=0)
+        try:
+            return head is not None and not any(
+                entry.data_file.file_path in added
+                for manifest in head.manifests
+                for entry in reader.entries(head, manifest)
+            )
+        except Exception:
+            return False
 
     def _unknown(self, detail: str) -> Attempted:
         text = f"{detail.strip().rstrip('.')}. No file was deleted; look for snapshot {self._snapshot_id}."

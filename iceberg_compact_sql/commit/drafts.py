@@ -57,6 +57,7 @@ class ManifestDraft:
 class FileFacts:
     """What a summary counts of a file; small, unlike a manifest entry with its column statistics."""
 
+    path: str
     content: DataFileContent
     spec_id: int
     partition: Record
@@ -65,7 +66,14 @@ class FileFacts:
 
     @classmethod
     def of(cls, file: DataFile) -> FileFacts:
-        return cls(file.content, file.spec_id, file.partition, file.record_count, file.file_size_in_bytes)
+        return cls(
+            file.file_path,
+            file.content,
+            file.spec_id,
+            file.partition,
+            file.record_count,
+            file.file_size_in_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

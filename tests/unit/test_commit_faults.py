@@ -245,6 +245,33 @@ def test_doubt_ends_when_the_branch_has_left_the_head(tmp_path: Path, monkeypatc
     assert metadata_files(tmp_path) == reachable_metadata(table)
 
 
+def test_a_commit_that_landed_and_was_expired_at_once_is_not_taken_for_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is lost, another writer commits on top and expires all history: our files are live, our id is gone."""
+    table = build(tmp_path)
+    expected = oracle.rows(table)
+    state, work = planned(table), [replacement(table, live_files(table))]
+    other = table.catalog.load_table(table.name())
+    send = SqlCatalog.commit_table
+
+    def land_and_expire(*arguments: Any) -> Any:
+        monkeypatch.setattr(SqlCatalog, "commit_table", send)
+        send(*arguments)
+        append(other, [{"id": 90, "name": "k"}])
+        head = other.refresh().metadata.current_snapshot_id
+        olds = [s.snapshot_id for s in other.metadata.snapshots if s.snapshot_id != head]
+        other.maintenance.expire_snapshots().by_ids(olds).commit()
+        raise CommitFailedException("409 to a repeated request")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", land_and_expire)
+    report = commit_replacements(table, work, state=state)
+    assert report.outcome is Outcome.UNKNOWN
+    assert "history is cut" in report.detail
+    assert [row for row in oracle.rows(table) if row["id"] != 90] == expected
+    oracle.assert_readable(table)
+
+
 @pytest.mark.parametrize(
     ("point", "outcome"),
     [
