@@ -36,7 +36,7 @@ def build(target: Path, names: Iterable[str] | None = None) -> Path:
         _compile(sorted((_HERE / "stubs").rglob("*.java")), stubs, [])
         _compile(sorted((_HERE / "src").rglob("*.java")), classes, [stubs])
         entries = {path.relative_to(classes).as_posix(): path.read_bytes() for path in classes.rglob("*.class")}
-    entries[f"{_PACKAGE}/bootstrap.py"] = (_HERE / "src" / _PACKAGE / "bootstrap.py").read_bytes()
+    entries[f"{_PACKAGE}/bootstrap.py.txt"] = (_HERE / "src" / _PACKAGE / "bootstrap.py.txt").read_bytes()
     entries[f"{_PACKAGE}/procedure-names.txt"] = _lines(procedure_names() if names is None else sorted(names))
     entries[_SERVICE] = _lines([f"{_PACKAGE}.Extensions"])
     entries["META-INF/MANIFEST.MF"] = _lines(["Manifest-Version: 1.0", f"Sources-SHA-256: {sources_digest()[:48]}"])

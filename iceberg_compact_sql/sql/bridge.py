@@ -145,7 +145,8 @@ class Calls:
                 )
             return {"rows": _rows(result)}
         except IcebergCompactError as error:
-            return {"error": str(error), "condition": error.condition, "sql_state": error.sql_state}
+            text = f"{error}{_parameter_hint(error, spark)}"
+            return {"error": text, "condition": error.condition, "sql_state": error.sql_state}
         except KeyboardInterrupt:
             return _cancelled(sql)
         except BaseException as error:
@@ -207,6 +208,13 @@ def _plain(value: Any, kind: str) -> Any:
 def _procedure(sql: str) -> str:
     name = called_name(sql)
     return name.procedure if name else "CALL"
+
+
+def _parameter_hint(error: IcebergCompactError, spark: Any) -> str:
+    """Spark 4.0 keeps the values of `:name` and `?` to itself: then it is no use to pass them."""
+    if error.detail.startswith("argument") and "marker" in error.detail and spark.version.startswith("4.0."):
+        return "\nSpark 4.0 does not hand parameters to an extension: write the value into the text of the CALL."
+    return ""
 
 
 def _cancelled(sql: str) -> dict[str, Any]:

@@ -50,7 +50,16 @@ public final class Bridge {
 
   /** The columns that a call will answer with, or null for a call that is not ours. Runs nothing. */
   static Claim ask(SparkSession session, String sql) throws CallFailed {
-    JsonNode answer = call(session, "ask", sql);
+    JsonNode answer;
+    try {
+      answer = call(session, "ask", sql);
+    } catch (CallFailed failure) {
+      if (!CallFailed.PYTHON.equals(failure.getCondition())) {
+        throw failure;
+      }
+      // The process was lost; nothing was done yet, so that a new one may be asked.
+      answer = call(session, "ask", sql);
+    }
     return answer.path("claimed").asBoolean() ? Claim.of(answer.get("columns")) : null;
   }
 

@@ -76,7 +76,7 @@ final class PythonCommand {
   }
 
   private static String bootstrap() {
-    try (InputStream text = PythonCommand.class.getResourceAsStream("bootstrap.py")) {
+    try (InputStream text = PythonCommand.class.getResourceAsStream("bootstrap.py.txt")) {
       return new String(text.readAllBytes(), StandardCharsets.UTF_8);
     } catch (IOException failure) {
       throw new UncheckedIOException(failure);
