@@ -152,6 +152,11 @@ def test_floats_and_their_odd_values(kind: str) -> None:
     assert bounds(one_column(arrow, [0.0]), target) == (minus_zero, zero)
     assert bounds(one_column(arrow, [-0.0]), target) == (minus_zero, zero)
     assert bounds(one_column(arrow, [1.5, math.nan, 2.5]), target) == (to_bytes(target, 1.5), to_bytes(target, 2.5))
+    # Other writers keep the zero that they happen to see.
+    kept = edited(one_column(arrow, [0.0]), lambda s: s.replaced({6: (BINARY, zero), 5: (BINARY, minus_zero)}))
+    assert bounds(kept, target) == (minus_zero, zero)
+    nan = to_bytes(target, math.nan)
+    assert bounds(edited(kept, lambda s: s.replaced({5: (BINARY, nan)})), target) == (None, None)
     # A row group of nothing but NaN states no bounds, so the column has none.
     assert bounds(one_column(arrow, [1.5], [math.nan]), target) == (None, None)
 

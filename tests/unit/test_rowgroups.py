@@ -207,6 +207,17 @@ def test_damaged_extras_do_not_damage_the_copy(
     verify_copied(pa.BufferReader(data), copied)
 
 
+def test_an_offset_index_of_another_column_is_left_behind(tmp_path: Path) -> None:
+    table = wide_table(300)
+    source = parquet_bytes(table, write_page_index=True, data_page_size=300)
+    places = [{key: chunk.fields[key] for key in (4, 5)} for chunk, _ in footer_of(source).column_trees(0)]
+    swapped = rewritten(source, lambda chunk, leaf: chunk.replaced(places[1 - leaf] if leaf < 2 else {}))
+    data, footer, _ = joined([swapped])
+    indexed = [(4 in chunk.fields, 6 in chunk.fields) for chunk, _ in footer.column_trees(0)]
+    assert indexed == [(False, False)] * 2 + [(True, True)] * (len(footer.leaves) - 2)
+    check_readers(data, table, tmp_path / "swapped.parquet")
+
+
 def test_an_unknown_length_of_a_bloom_filter_is_read_from_its_header(tmp_path: Path) -> None:
     source = parquet_bytes(wide_table(200), bloom_filter_options=BLOOMS)
     forgetful = rewritten(

@@ -140,6 +140,16 @@ def test_what_lies_under_a_null_does_not_count() -> None:
     assert of(texts) == of(["a", None, "b"])
 
 
+def test_slices_of_nested_arrays_start_where_they_say() -> None:
+    maps: list[Any] = [[("a", 1)], [("b", 2), ("c", 3)], [], [("d", 4)]]
+    kind = pa.map_(pa.string(), pa.int64())
+    assert of(pa.array(maps, kind).slice(1)) == of(maps[1:], kind) != of(maps[:-1], kind)
+    lists = [[1], [2, 3], [], [4]]
+    assert of(pa.array(lists).slice(1)) == of(lists[1:])
+    structs = [{"a": i, "b": str(i)} for i in range(4)]
+    assert of(pa.array(structs).slice(1, 2)) == of(structs[1:3])
+
+
 @pytest.mark.parametrize("size", [3, 1000])
 def test_dictionaries_and_wide_offsets_are_plain_values(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "_DECODED_ROWS", 64)
