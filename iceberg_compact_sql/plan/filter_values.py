@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Any
 
+import numpy as np
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, Or
 from pyiceberg.expressions.literals import (
     DateLiteral,
@@ -42,7 +43,7 @@ from iceberg_compact_sql.sql.units import parse_timestamp, zone
 
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_DAY = dt.date(1970, 1, 1)
-_LARGEST_FLOAT = 3.4028235e38
+_LARGEST_FLOAT = 3.4e38
 NEGATED = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -210,14 +211,22 @@ def _compare_floating(column: str, column_type: IcebergType, operator: str, valu
             "<=": not_null(column),
         }
         return choices.get(operator, And(not_nan(column), not_null(column)))
-    single = isinstance(column_type, FloatType)
-    if single and (operator == "!=" or abs(number) > _LARGEST_FLOAT):
-        return not_null(column)
-    if single and operator in ("<", ">"):
-        # The literal is rounded to single precision: the value next to it may be on either side.
-        operator += "="
+    if isinstance(column_type, FloatType):
+        return _compare_single(column, operator, number)
     found = compared(column, operator, DoubleLiteral(number))
     return Or(found, is_nan(column)) if operator in (">", ">=", "!=") else found
+
+
+def _compare_single(column: str, operator: str, number: float) -> BooleanExpression:
+    """Engines round the constant to single precision or do not: its neighbours on both sides are let in."""
+    if operator == "!=" or not abs(number) < _LARGEST_FLOAT:
+        return not_null(column)
+    nearest = np.float32(number)
+    below = compared(column, ">=", DoubleLiteral(float(np.nextafter(nearest, np.float32(-np.inf)))))
+    above = compared(column, "<=", DoubleLiteral(float(np.nextafter(nearest, np.float32(np.inf)))))
+    if operator == "=":
+        return And(below, above)
+    return above if operator in ("<", "<=") else Or(below, is_nan(column))
 
 
 def _floating(value: Any) -> float:
