@@ -18,13 +18,13 @@ from iceberg_compact_sql.reclaim.retention import ExpiryRequest, decide, refuse_
 from iceberg_compact_sql.table.pyiceberg_internals.expiry_commit import (
     commit_removal,
     delete_old_metadata,
-    fields_lost_on_write,
     validates_in_process,
 )
 
 if TYPE_CHECKING:
     from iceberg_compact_sql.reclaim.expiry import ExpiryPlan
 
+NEWEST_WRITABLE_VERSION = 2
 _RETRIES = ("commit.retry.num-retries", 4)
 _FIRST_WAIT_MS = ("commit.retry.min-wait-ms", 100)
 _LONGEST_WAIT_MS = ("commit.retry.max-wait-ms", 60_000)
@@ -39,7 +39,7 @@ def commit_expiry(
     in both cases the caller has deleted nothing.
     """
     uuid = table.metadata.table_uuid
-    _refuse_unknown_fields(table)
+    _refuse_unwritable(table)
     retries = _number(table, _RETRIES)
     for attempt in range(retries + 1):
         current = reload(table)
@@ -85,15 +85,14 @@ def commit_expiry(
     )
 
 
-def _refuse_unknown_fields(table: Table) -> None:
-    """Versions 1 and 2 are known in full; of newer ones pyiceberg may drop what it does not know yet."""
-    if table.metadata.format_version > 2 and validates_in_process(table):
-        lost = fields_lost_on_write(table)
-        if lost:
-            raise UnsupportedError(
-                f"the table's metadata has fields that would be lost: {', '.join(sorted(lost))}",
-                hint="Use Iceberg's own expire_snapshots for this table.",
-            )
+def _refuse_unwritable(table: Table) -> None:
+    """pyiceberg cannot write metadata of version 3; a REST server writes it itself."""
+    version = table.metadata.format_version
+    if version > NEWEST_WRITABLE_VERSION and validates_in_process(table):
+        raise UnsupportedError(
+            f"the table has format version {version}, whose metadata this catalog cannot be given",
+            hint=f"Versions 1 to {NEWEST_WRITABLE_VERSION} are supported; with a REST catalog newer ones too.",
+        )
 
 
 def reload(table: Table) -> Table:

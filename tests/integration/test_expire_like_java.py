@@ -107,8 +107,9 @@ HISTORIES: dict[str, list[Step]] = {
 
 
 def twin(lake: Lake, name: str, steps: list[Step], seed: int) -> None:
+    layout = "PARTITIONED BY (kind)" if statistics in steps else ""
     lake.sql(
-        f"CREATE TABLE {lake.full(name)} (id BIGINT, kind STRING) USING iceberg TBLPROPERTIES ("
+        f"CREATE TABLE {lake.full(name)} (id BIGINT, kind STRING) USING iceberg {layout} TBLPROPERTIES ("
         "'format-version'='2', 'write.delete.mode'='merge-on-read', 'write.wap.enabled'='true', "
         "'commit.manifest.min-count-to-merge'='3')"
     )

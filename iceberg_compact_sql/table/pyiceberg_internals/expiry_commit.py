@@ -6,10 +6,8 @@ which time travel would find a snapshot that was not current then; Java's refere
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 from pydantic import Field, PrivateAttr
 from pyiceberg.exceptions import CommitFailedException
@@ -122,26 +120,6 @@ def commit_removal(
 
 def _pin(ref: str, snapshot_id: int) -> TableRequirement:
     return AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": snapshot_id})
-
-
-def fields_lost_on_write(table: Table) -> frozenset[str]:
-    """Fields of the table's metadata file that pyiceberg does not know and would leave out of the next one."""
-    with table.io.new_input(table.metadata_location).open() as stream:
-        content = stream.read()
-    written = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-    return frozenset(_missing(written, json.loads(table.metadata.model_dump_json()), ""))
-
-
-def _missing(written: Any, known: Any, at: str) -> Iterator[str]:
-    if isinstance(written, dict):
-        for key, value in written.items():
-            if not isinstance(known, dict) or (key not in known and value is not None):
-                yield f"{at}{key}"
-            elif key in known and key not in ("properties", "summary"):
-                yield from _missing(value, known[key], f"{at}{key}.")
-    elif isinstance(written, list) and isinstance(known, list):
-        for one, other in zip(written, known, strict=False):
-            yield from _missing(one, other, at)
 
 
 def delete_old_metadata(table: Table, committed: TableMetadata) -> None:

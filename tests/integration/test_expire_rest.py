@@ -1,0 +1,85 @@
+"""Expiry through Iceberg's own REST server: requirements that the server knows, and refs that slip in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import Table
+
+from iceberg_compact_sql import events
+from iceberg_compact_sql.errors import CommitConflictError
+from iceberg_compact_sql.reclaim.expiry import run_expiry
+from iceberg_compact_sql.reclaim.retention import ExpiryRequest
+from tests.support.reclaim import FUTURE_MS, SCHEMA, append, ids_in, needed, on_disk, rows
+from tests.support.rest import RestServer
+
+ALL = ExpiryRequest(now_ms=FUTURE_MS, older_than_ms=FUTURE_MS)
+
+
+@pytest.fixture
+def table(rest_server: RestServer) -> Table:
+    name = f"{rest_server.new_namespace()}.t"
+    table = rest_server.open().create_table(name, SCHEMA)
+    for i in range(3):
+        append(table, i)
+    table.overwrite(rows(9))
+    return table
+
+
+def test_only_the_head_and_its_files_stay(table: Table) -> None:
+    result = run_expiry(table, ALL)
+    assert result.expired_snapshots == 4
+    table.refresh()
+    assert ids_in(table) == [9]
+    assert needed(table) == on_disk(table)
+    assert run_expiry(table, ALL).expired_snapshots == 0
+
+
+@pytest.mark.parametrize("point", ["expire.planned", "expire.validate"])
+@pytest.mark.parametrize("operation", ["append", "rollback"])
+def test_a_ref_that_moves_meanwhile_has_it_planned_again(table: Table, point: str, operation: str) -> None:
+    first = table.metadata.snapshots[1].snapshot_id
+    done: list[str] = []
+
+    def meddle(reached: str, facts: object) -> None:
+        if reached == point and not done:
+            done.append(reached)
+            other = table.catalog.load_table(table.name())
+            if operation == "append":
+                other.append(rows(50))
+            else:
+                other.manage_snapshots().rollback_to_snapshot(first).commit()
+
+    with events.listening(meddle):
+        run_expiry(table, ALL)
+    assert done
+    assert ids_in(table.refresh()) == ([9, 50] if operation == "append" else [0, 1])
+    assert needed(table) <= on_disk(table)
+
+
+def test_a_tag_that_slips_in_keeps_its_files(table: Table) -> None:
+    """The server cannot be asked that no ref was added: the loss is seen afterwards, and nothing is deleted."""
+    first = table.metadata.snapshots[1].snapshot_id
+    before = on_disk(table)
+    made: list[str] = []
+
+    def tag(reached: str, facts: object) -> None:
+        if reached == "expire.validate" and not made:
+            other = table.catalog.load_table(table.name())
+            other.manage_snapshots().create_tag(first, "slipped").commit()
+            made.append(other.metadata_location)
+
+    with events.listening(tag):
+        try:
+            run_expiry(table, ALL)
+        except CommitConflictError as error:
+            assert "slipped" in str(error)
+            assert made[0] in str(error)
+            assert before <= on_disk(table)
+            return
+    # A server that keeps what a ref needs is fine too.
+    kept = table.refresh().metadata.refs["slipped"].snapshot_id
+    assert ids_in(table, kept) == [0, 1]
+    assert needed(table) <= on_disk(table)
+    assert Path(made[0].removeprefix("file:")).exists()
