@@ -6,6 +6,7 @@ that no key really hits is then as good as untouched. Keys beyond their share of
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -58,9 +59,10 @@ def key_sets(slices: Sequence[InputSlice], deletes: Mapping[int, LiveDelete]) ->
             own = tuple(n for n in numbers if n in part.deletes)
             if not own:
                 continue
-            least = min(deletes[n].sequence_number for n in own)
-            if all((deletes[n].sequence_number >= least) == (n in own) for n in numbers):
-                shared.append((part, sequences.index(least)))
+            # In one scope the age alone decides what applies to a file. What the planner left out of the younger ones
+            # has keys outside the file's bounds and hits nothing: so one index serves files of all ages.
+            if all(deletes[n].sequence_number > part.sequence_number for n in own):
+                shared.append((part, bisect.bisect_right(sequences, part.sequence_number)))
             else:
                 apart.setdefault(own, []).append(part)
         if shared:

@@ -33,6 +33,7 @@ from pyiceberg.types import (
 )
 
 from iceberg_compact_sql.rewrite import key_index
+from iceberg_compact_sql.rewrite.equality import key_sets
 from iceberg_compact_sql.rewrite.inputs import InputFileError
 from iceberg_compact_sql.rewrite.key_index import KeyIndex
 from iceberg_compact_sql.rewrite.keys import key_column
@@ -161,14 +162,28 @@ def _is_deleted(row: tuple[Any, ...], deletes: Sequence[tuple[int, tuple[int, ..
     )
 
 
-def test_deletes_that_are_not_a_range_of_ages(tmp_path: Path) -> None:
-    """The planner's word counts: a newer delete that was not given for a file does not touch it."""
+def test_deletes_as_old_as_the_file_are_taken_one_by_one(tmp_path: Path) -> None:
+    """If the ages do not explain what the planner gave, its word counts and nothing else is applied."""
     path = write_file(tmp_path, [with_id("a", pa.int64(), 1)], [(1,), (2,), (3,)])
-    given_ = [
-        equality_delete(tmp_path, [with_id("a", pa.int64(), 1)], [(i,)], ids=[1], sequence_number=i) for i in (1, 2, 3)
-    ]
+    key = [with_id("a", pa.int64(), 1)]
+    aged = [equality_delete(tmp_path, key, [(i,)], ids=[1], sequence_number=i) for i in (1, 2, 3)]
     job = job_of(Schema(optional(1, "a", LongType())))
-    assert read_rows(job, task_of([slice_of(path, [0, 2])], given_)) == [(2,)]
+    assert read_rows(job, task_of([slice_of(path, [0, 2])], aged)) == [(2,)]
+
+
+def test_files_with_different_pruned_deletes_share_one_index(tmp_path: Path) -> None:
+    """A planner that leaves out deletes by their bounds must not make every file's set of deletes another one."""
+    key = [with_id("a", pa.int64(), 1)]
+    paths = [write_file(tmp_path, key, [(10 * i,), (10 * i + 1,)]) for i in range(6)]
+    aged = [equality_delete(tmp_path, key, [(10 * i,)], ids=[1], sequence_number=2 + i) for i in range(6)]
+    slices = [slice_of(path, [i], sequence_number=1) for i, path in enumerate(paths)]
+    (keys,) = key_sets(slices, dict(enumerate(aged)))
+    assert [rank for _, rank in keys.slices] == [0] * 6
+    job = job_of(Schema(optional(1, "a", LongType())))
+    assert read_rows(job, task_of(slices, aged)) == [(10 * i + 1,) for i in range(6)]
+    older = [slice_of(path, [i], sequence_number=1 + i) for i, path in enumerate(paths)]
+    (keys,) = key_sets(older, dict(enumerate(aged)))
+    assert [rank for _, rank in keys.slices] == [0, 1, 2, 3, 4, 5]
 
 
 class TestKeysOfAnotherTime:
