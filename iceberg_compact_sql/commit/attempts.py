@@ -192,15 +192,18 @@ class _Commit:
         """Whether no try of ours landed: it might have, and the snapshot been expired before we looked.
 
         The history from the head down to what the tries were built on shows it; where that is cut, by expiry or a
-        rollback, none of the files that we added may be live.
+        rollback, no manifest that we wrote and no file that we added may be live.
         """
         if all(is_ancestor(seen.metadata, self._branch, snapshot_id) for snapshot_id in self._sent_on):
             return True
-        head = read_head(seen, self._branch)
+        mine = set(self._workshop.created)
         added = {file.path for draft in self._sent.values() for file in draft.added}
         reader = ManifestReader(max_kept_entries=0)
         try:
-            return head is not None and not any(
+            head = read_head(seen, self._branch)
+            if head is None or any(manifest.manifest_path in mine for manifest in head.manifests):
+                return False
+            return not any(
                 entry.data_file.file_path in added
                 for manifest in head.manifests
                 for entry in reader.entries(head, manifest)

@@ -30,8 +30,8 @@ def planned(table: Table, branch: str = "main") -> PlannedState:
     )
 
 
-def live_files(table: Table, branch: str = "main") -> list[LiveFile]:
-    """Live data files of a branch, as an inventory gives them."""
+def live_files(table: Table, branch: str = "main", *, snapshot_id: int | None = None) -> list[LiveFile]:
+    """Live data files of a branch (or of one snapshot), as an inventory gives them."""
     return [
         LiveFile(
             path=entry["data_file"]["file_path"],
@@ -43,7 +43,7 @@ def live_files(table: Table, branch: str = "main") -> list[LiveFile]:
             sequence_number=entry["seq"],
             snapshot_id=entry["snapshot_id"],
         )
-        for entry in oracle.entries(table, branch)
+        for entry in oracle.entries(table, branch, snapshot_id=snapshot_id)
         if entry["data_file"].get("content", 0) == 0
     ]
 
@@ -79,10 +79,11 @@ def replacement(
     key: int = 0,
     branch: str = "main",
     keep_sequence_number: bool = True,
+    state: PlannedState | None = None,
 ) -> Replacement:
-    """Rewrite files of one partition into one: their live rows as of now, all deletes applied."""
-    rows = oracle.rows(table, branch, only_files={file.path for file in files})
-    state = planned(table, branch)
+    """Rewrite files of one partition into one: their live rows as of the plan (or now), all deletes applied."""
+    state = state or planned(table, branch)
+    rows = oracle.rows(table, branch, snapshot_id=state.snapshot_id, only_files={file.path for file in files})
     home = files[0]
     output = (write_output(table, rows, spec_id=home.spec_id, partition=home.partition),) if rows else ()
     number = state.sequence_number if keep_sequence_number and state.format_version > 1 else None
