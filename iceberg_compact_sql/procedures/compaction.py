@@ -198,6 +198,8 @@ class Compaction:
         try:
             for outcome in self._outcomes(plan):
                 group = by_id[outcome.group_id]
+                if isinstance(outcome, GroupRewritten):
+                    pending.append((group, outcome))
                 progress.advance(group.input_bytes)
                 if isinstance(outcome, GroupFailed):
                     failures.append((group, outcome))
@@ -210,7 +212,6 @@ class Compaction:
                     continue
                 for note in outcome.notes:
                     LOGGER.info("compact_table %s: group %d: %s", self.opened.name, group.group_id, note)
-                pending.append((group, outcome))
                 if len(pending) >= batch_size:
                     batch, pending = pending, []
                     conflicts.extend(self._commit(plan, batch, progress))

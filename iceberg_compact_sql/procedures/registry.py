@@ -11,8 +11,12 @@ from iceberg_compact_sql.sql.parameters import Procedure
 MODULES = (
     "compact_table",
     "score_partitions",
+    "expire_snapshots",
+    "remove_orphans",
     "rewrite_manifests",
     "rewrite_position_deletes",
+    "maintain_table",
+    "restore_quarantine",
     "help",
 )
 

@@ -96,9 +96,9 @@ def rewrite_groups(
                     written_bytes += sum(output.size_bytes for output in result.outputs)
                 if on_progress is not None:
                     on_progress(RewriteProgress(done, len(flat), files, written_bytes))
+                events.reach("rewrite.result", group_id=result.group_id)
                 outcome = accounts.take(result)
                 if outcome is not None:
-                    events.reach("rewrite.group", group_id=outcome.group_id)
                     yield outcome
         finished = True
     finally:

@@ -1,0 +1,180 @@
+"""A whole compaction, stopped at every point that it passes: rows stay the same, and a new run finishes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+
+from iceberg_compact_sql import events
+from iceberg_compact_sql.errors import IcebergCompactError
+from tests.support.calls import call
+from tests.support.handmade import SIMPLE_SCHEMA, add_equality_deletes, add_position_deletes, append, make_table
+from tests.support.oracle import assert_readable, entries, rows
+from tests.support.plain import PlainLake
+
+COMPACT = "CALL compact_table('db.t', min_input_files => 2)"
+
+
+def fragmented(lake: PlainLake) -> Table:
+    table = make_table(lake.catalog, "db.t", SIMPLE_SCHEMA)
+    for number in range(4):
+        paths = append(table, [{"id": number * 10 + i, "name": f"n{i}"} for i in range(5)])
+    add_position_deletes(table, {paths[0]: [0, 3]})
+    add_equality_deletes(table, [{"id": 11}], [1])
+    return table
+
+
+def stopping_at(number: int, error: Callable[[], BaseException], seen: list[str]) -> events.Listener:
+    def listener(point: str, facts: Mapping[str, object]) -> None:
+        seen.append(point)
+        if len(seen) == number:
+            raise error()
+
+    return listener
+
+
+def files_on_disk(lake: PlainLake) -> set[str]:
+    return {str(path) for path in lake.folder.rglob("*.parquet")}
+
+
+def live_on_disk(table: Table, lake: PlainLake) -> set[str]:
+    metadata = lake.load("db.t").metadata
+    return {
+        entry["data_file"]["file_path"].removeprefix("file://")
+        for snapshot in metadata.snapshots
+        for entry in entries(table, snapshot_id=snapshot.snapshot_id)
+    }
+
+
+def points_of_a_run(tmp_path: Path) -> list[str]:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    seen: list[str] = []
+    folder = tmp_path / "probe"
+    folder.mkdir()
+    warehouse = (folder / "warehouse").as_uri()
+    conf = {
+        "spark.sql.catalog.plain": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.plain.type": "jdbc",
+        "spark.sql.catalog.plain.uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
+        "spark.sql.catalog.plain.warehouse": warehouse,
+    }
+    catalog = SqlCatalog("plain", uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=warehouse)
+    catalog.create_namespace("db")
+    lake = PlainLake("plain", catalog, folder, conf)
+    fragmented(lake)
+    with events.listening(lambda point, facts: seen.append(point)):
+        call(lake, COMPACT)
+    catalog.close()
+    return seen
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("disk full"), KeyboardInterrupt(), MemoryError()], ids=lambda e: type(e).__name__
+)
+def test_stopped_anywhere_nothing_is_lost_and_a_new_run_finishes(
+    plain_lake: PlainLake, tmp_path: Path, error: BaseException
+) -> None:
+    points = points_of_a_run(tmp_path)
+    assert {"plan.done", "commit.validate", "commit.send"} <= set(points)
+    table = fragmented(plain_lake)
+    before = rows(table)
+    for number in range(1, len(points) + 1):
+        seen: list[str] = []
+        try:
+            with events.listening(stopping_at(number, lambda: error, seen)):
+                call(plain_lake, COMPACT)
+        except (IcebergCompactError, type(error)):
+            pass
+        assert rows(table) == before, points[number - 1]
+        assert_readable(table)
+        # What no snapshot names was cleaned, or the run was stopped while it cleaned.
+        left = files_on_disk(plain_lake) - live_on_disk(table, plain_lake)
+        assert not left or "clean" in " ".join(seen), (points[number - 1], left)
+        if len([e for e in entries(table) if e["data_file"]["content"] == 0]) == 1:
+            append(table, [{"id": 1000 + number, "name": "more"}])
+            before = rows(table)
+    call(plain_lake, COMPACT)
+    assert rows(table) == before
+    assert len(entries(table)) == 1
+
+
+def test_a_corrupt_input_fails_its_group_only(plain_lake: PlainLake) -> None:
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.transforms import IdentityTransform
+
+    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, spec)
+    for number in range(3):
+        append(table, [{"id": number, "name": "good"}, {"id": number, "name": "bad"}])
+    victim = next(e["data_file"]["file_path"] for e in entries(table) if e["data_file"]["partition"]["name"] == "bad")
+    path = Path(victim.removeprefix("file://"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    before = files_on_disk(plain_lake)
+    with pytest.raises(IcebergCompactError) as raised:
+        call(plain_lake, COMPACT)
+    assert path.name in str(raised.value) and "Nothing was committed" in str(raised.value)
+    assert files_on_disk(plain_lake) == before
+    [done] = call(plain_lake, "CALL compact_table('db.t', min_input_files => 2, partial_progress => true)")
+    assert (done["rewritten_data_files_count"], done["failed_data_files_count"], done["groups_count"]) == (3, 3, 1)
+    path.write_bytes(whole)
+    assert Counter(row["name"] for row in rows(table)) == {"good": 3, "bad": 3}
+    assert_readable(table)
+
+
+def test_two_compactions_at_once_lose_and_double_nothing(plain_lake: PlainLake) -> None:
+    table = fragmented(plain_lake)
+    before = rows(table)
+    inner: list[Any] = []
+
+    def listener(point: str, facts: Mapping[str, object]) -> None:
+        if point == "commit.validate" and not inner:
+            inner.append(None)
+            inner[0] = call(plain_lake, COMPACT)[0]
+
+    with events.listening(listener):
+        [outer] = call(plain_lake, COMPACT)
+    assert inner[0]["snapshot_id"] is not None and outer["snapshot_id"] is None
+    assert rows(table) == before and len(entries(table)) == 1
+    assert files_on_disk(plain_lake) == live_on_disk(table, plain_lake)
+
+
+def test_a_claim_keeps_others_out_and_is_given_back(plain_lake: PlainLake) -> None:
+    table = fragmented(plain_lake)
+    before = rows(table)
+    refused: list[str] = []
+
+    def listener(point: str, facts: Mapping[str, object]) -> None:
+        if point == "commit.validate" and not refused:
+            refused.append("")
+            with pytest.raises(IcebergCompactError) as raised:
+                call(plain_lake, "CALL compact_table('db.t', min_input_files => 2, claim => true)")
+            refused[0] = str(raised.value)
+
+    with events.listening(listener):
+        call(plain_lake, "CALL compact_table('db.t', min_input_files => 2, claim => true)")
+    assert "is claimed by" in refused[0]
+    assert "iceberg-compact.claim" not in plain_lake.load("db.t").properties
+    assert rows(table) == before
+
+
+def test_partial_progress_keeps_to_its_commits(plain_lake: PlainLake) -> None:
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.transforms import IdentityTransform
+
+    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, spec)
+    for number in range(2):
+        append(table, [{"id": number, "name": f"n{i}"} for i in range(5)])
+    before = rows(table)
+    [done] = call(
+        plain_lake, "CALL compact_table('db.t', min_input_files => 2, partial_progress => true, max_commits => 2)"
+    )
+    assert (done["groups_count"], done["commits_count"]) == (5, 2)
+    assert rows(table) == before
