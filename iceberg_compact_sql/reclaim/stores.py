@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyiceberg.io import FileIO
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential
@@ -69,9 +69,19 @@ def passing(error: BaseException) -> bool:
     )
 
 
-retrying = retry(
+_retrying = retry(
     retry=retry_if_exception(passing), stop=stop_after_attempt(4), wait=wait_exponential(0.1, max=2), reraise=True
 )
+
+
+def _patiently(work: Callable[..., R], *arguments: Any) -> R:
+    """The call's result, tried again where that may help; the first try costs nothing extra."""
+    try:
+        return work(*arguments)
+    except OSError as error:
+        if not passing(error):
+            raise
+    return _retrying(work)(*arguments)
 
 
 class Stores:
@@ -95,16 +105,16 @@ class Stores:
         return self._open[key]
 
     def read(self, path: str) -> bytes:
-        return retrying(self.of(path).read)(path)
+        return _patiently(self.of(path).read, path)
 
     def write(self, path: str, content: bytes) -> None:
-        retrying(self.of(path).write)(path, content)
+        _patiently(self.of(path).write, path, content)
 
     def stat(self, path: str) -> StoredFile | None:
-        return retrying(self.of(path).stat)(path)
+        return _patiently(self.of(path).stat, path)
 
     def move(self, source: str, target: str) -> None:
-        retrying(self.of(source).move)(source, target)
+        _patiently(self.of(source).move, source, target)
 
     def walk(self, root: str, enter: Callable[[str], bool] = lambda relative: True) -> Iterator[StoredFile]:
         return self.of(root).walk(root, enter)
@@ -169,7 +179,7 @@ def _delete_chunk(store: Store, paths: list[str]) -> dict[str, str]:
     failures: dict[str, str] = {}
     for path in left:
         try:
-            retrying(store.delete)(path)
+            _patiently(store.delete, path)
         except FileNotFoundError:
             continue
         except Exception as error:

@@ -20,7 +20,7 @@ ALL = ExpiryRequest(now_ms=FUTURE_MS, older_than_ms=FUTURE_MS)
 @pytest.fixture
 def table(rest_server: RestServer) -> Table:
     name = f"{rest_server.new_namespace()}.t"
-    table = rest_server.open().create_table(name, SCHEMA)
+    table: Table = rest_server.open().create_table(name, SCHEMA)
     for i in range(3):
         append(table, i)
     table.overwrite(rows(9))
