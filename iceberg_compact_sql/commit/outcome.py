@@ -20,6 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql.commit.conflicts import is_ancestor
+from iceberg_compact_sql.errors import UnsupportedError
 
 # A process-local check of pyiceberg that another branch moved meanwhile; nothing was sent.
 _STALE_SEQUENCE_NUMBER = re.compile(r"Cannot add snapshot with sequence number \d+ older than last sequence number")
@@ -98,7 +99,8 @@ def judge(error: BaseException) -> Rejection:
         return Rejection.RETRY
     if isinstance(error, ValueError) and _STALE_SEQUENCE_NUMBER.search(str(error)):
         return Rejection.RETRY
-    if isinstance(error, (BadRequestError, ForbiddenError, NoSuchTableError, UnauthorizedError)):
+    # UnsupportedError: a catalog of ours that cannot commit where the table lies says so before it does anything.
+    if isinstance(error, (BadRequestError, ForbiddenError, NoSuchTableError, UnauthorizedError, UnsupportedError)):
         return Rejection.FINAL
     return Rejection.DOUBT
 
