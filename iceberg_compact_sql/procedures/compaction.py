@@ -14,12 +14,13 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.commit.claim import claim, release
-from iceberg_compact_sql.commit.model import CommitReport, Outcome, Replacement
+from iceberg_compact_sql.commit.model import CommitInterrupted, CommitReport, Outcome, Replacement
 from iceberg_compact_sql.commit.replace import commit_replacements
 from iceberg_compact_sql.commit.resume import group_fingerprint, stamp_summary
 from iceberg_compact_sql.errors import (
     CommitConflictError,
     CommitUnknownError,
+    IcebergCompactError,
     RewriteFailedError,
     UnsupportedError,
 )
@@ -294,15 +295,7 @@ class Compaction:
             )
             for group, rewritten in batch
         ]
-        report = commit_replacements(
-            self.opened.table,
-            replacements,
-            state=plan.state,
-            remove_dangling_deletes=self.arguments["remove_dangling_deletes"],
-            summary=stamp_summary(
-                self.run_id, [group_fingerprint(file.path for file in group.files) for group, _ in batch]
-            ),
-        )
+        report = self._report(plan, batch, replacements)
         if report.outcome is Outcome.UNKNOWN:
             raise CommitUnknownError(
                 f"the catalog did not say whether snapshot {report.snapshot_id} was committed: {report.detail}",
@@ -319,6 +312,31 @@ class Compaction:
             self._failed_commit(report, [by_id[key] for key in lost])
             return []
         return [(by_id[key][0], reason) for key, reason in lost.items()]
+
+    def _report(
+        self,
+        plan: CompactionPlan,
+        batch: Sequence[tuple[FileGroup, GroupRewritten]],
+        replacements: Sequence[Replacement],
+    ) -> CommitReport:
+        fingerprints = [group_fingerprint(file.path for file in group.files) for group, _ in batch]
+        try:
+            return commit_replacements(
+                self.opened.table,
+                replacements,
+                state=plan.state,
+                remove_dangling_deletes=self.arguments["remove_dangling_deletes"],
+                summary=stamp_summary(self.run_id, fingerprints),
+            )
+        except CommitInterrupted as interrupt:
+            if interrupt.report.outcome is not Outcome.UNKNOWN:
+                # Safe: the table was asked, and these outputs are in no snapshot.
+                self._discard([one for one in batch if one[0].group_id not in interrupt.report.committed])
+            raise
+        except IcebergCompactError:
+            # Safe: the commit refuses in this way only when nothing of it can be in the table.
+            self._discard(batch)
+            raise
 
     def _failed_commit(self, report: CommitReport, lost: Sequence[tuple[FileGroup, GroupRewritten]]) -> None:
         self.totals.failed_commits += 1

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from iceberg_compact_sql.commit.model import NewDelete, Outcome, Replacement
+from iceberg_compact_sql.commit.model import CommitInterrupted, NewDelete, Outcome, Replacement
 from iceberg_compact_sql.commit.replace import commit_replacements
 from iceberg_compact_sql.commit.resume import stamp_summary
-from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError
 from iceberg_compact_sql.plan.filters import parse_where
 from iceberg_compact_sql.plan.position_deletes import DeleteGroup, DeleteOptions, place_of, plan_delete_groups
 from iceberg_compact_sql.procedures.context import Context
@@ -78,13 +78,23 @@ class DeleteMerge:
             # Safe: these paths are this run's own and were handed to no commit.
             remove_files(self.opened.table.io, self.created)
             raise
-        report = commit_replacements(
-            self.opened.table,
-            replacements,
-            state=self.inventory.state,
-            remove_dangling_deletes=False,
-            summary=stamp_summary(self.run_id, []),
-        )
+        try:
+            report = commit_replacements(
+                self.opened.table,
+                replacements,
+                state=self.inventory.state,
+                remove_dangling_deletes=False,
+                summary=stamp_summary(self.run_id, []),
+            )
+        except CommitInterrupted as interrupt:
+            if interrupt.report.outcome not in (Outcome.UNKNOWN, Outcome.COMMITTED):
+                # Safe: the table was asked, and nothing of this commit is in it.
+                remove_files(self.opened.table.io, self.created)
+            raise
+        except IcebergCompactError:
+            # Safe: the commit refuses in this way only when nothing of it can be in the table.
+            remove_files(self.opened.table.io, self.created)
+            raise
         if report.outcome is not Outcome.UNKNOWN:
             # Safe: the report says for certain that these replacements are in no snapshot.
             lost = [one for one in replacements if one.key not in report.committed]
