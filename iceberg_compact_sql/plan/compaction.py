@@ -60,7 +60,7 @@ def plan_compaction(
     rewrites, over_budget = _within_budget(rewrites, options)
     left_alone = [group for group in priced if group.action == "skip"]
     groups = [*rewrites, *over_budget, *left_alone]
-    reach("plan.done", groups=len(groups), rewrites=len(rewrites), filtered=where_given)
+    reach("plan.decided", groups=len(groups), rewrites=len(rewrites), filtered=where_given)
     return CompactionPlan(
         inventory.state, options, tuple(replace(group, group_id=number) for number, group in enumerate(groups, 1))
     )

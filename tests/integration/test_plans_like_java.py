@@ -169,3 +169,52 @@ def test_the_procedure_itself(lake: Lake) -> None:
         row["rewritten_bytes_count"],
     )
     assert our_plan(lake.load("db.t"), options).rewrites == ()
+
+
+def java_deletes(lake: Lake, name: str) -> dict[str, set[tuple[str, int | None]]]:
+    """For each data file the deletes that Java's scan applies to it."""
+    tasks = lake.java_table(name).newScan().planFiles().iterator()
+    found: dict[str, set[tuple[str, int | None]]] = {}
+    while tasks.hasNext():
+        task = tasks.next()
+        found[same_file_key(task.file().location())] = {
+            (same_file_key(delete.location()), delete.contentOffset()) for delete in task.deletes()
+        }
+    return found
+
+
+def our_deletes(table: Table) -> dict[str, set[tuple[str, int | None]]]:
+    inventory = read_inventory(table, "main")
+    return {
+        same_file_key(file.path): {(same_file_key(d.path), d.content_offset) for d in inventory.deletes_for(file)}
+        for file in inventory.files
+    }
+
+
+def test_deletes_apply_to_the_same_files(lake: Lake) -> None:
+    lake.sql("CREATE TABLE {lake}.db.t (id BIGINT, kind STRING) USING iceberg PARTITIONED BY (kind)")
+    rng = random.Random(7)
+    for batch in range(6):
+        lake.sql(
+            f"INSERT INTO {{lake}}.db.t SELECT id, kind FROM range({batch * 10}, {batch * 10 + 10}), "
+            "(SELECT explode(array('a', 'b', null)) AS kind)"
+        )
+        kind = rng.choice(["a", "b"])
+        key = rng.randrange(0, batch * 10 + 20)
+        lake.equality_delete("db.t", ["id"], [(key,)], partition=f"kind={kind}")
+        paths = [path for path in lake.data_paths("db.t") if f"kind={kind}" in path]
+        lake.position_delete("db.t", [(path, 0) for path in rng.sample(paths, k=min(2, len(paths)))])
+    assert our_deletes(lake.load("db.t")) == java_deletes(lake, "db.t")
+
+
+def test_vectors_apply_to_the_same_files(lake: Lake) -> None:
+    lake.sql(
+        "CREATE TABLE {lake}.db.t (id BIGINT) USING iceberg "
+        "TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
+    )
+    for batch in range(3):
+        lake.sql(f"INSERT INTO {{lake}}.db.t SELECT id FROM range({batch * 10}, {batch * 10 + 10})")
+    lake.sql("DELETE FROM {lake}.db.t WHERE id IN (1, 2, 15)")
+    ours = our_deletes(lake.load("db.t"))
+    assert ours == java_deletes(lake, "db.t")
+    assert sum(len(deletes) for deletes in ours.values()) == 2

@@ -228,3 +228,22 @@ def test_prices_change_the_cost() -> None:
 def test_an_empty_table_has_an_empty_plan() -> None:
     assert plan_for(inventory_of([])).groups == ()
     assert score_rows(inventory_of([]), target_bytes=MB, now_ms=NOW_MS, prices=Prices()) == []
+
+
+def test_an_output_spec_of_choice() -> None:
+    specs = {0: UNPARTITIONED_PARTITION_SPEC, 1: BY_KIND}
+    files = of("a", [1] * 3) + of("b", [1] * 3) + [data_file(1) for _ in range(2)]
+    inventory = inventory_of(files, specs=specs, default_spec_id=1, schemas=[SCHEMA])
+    assert plan_for(inventory, output_spec_id=1).rewrites == ()
+    (group,) = plan_for(inventory, output_spec_id=0).rewrites
+    assert (len(group.files), group.partition, group.output_spec_id) == (8, None, 0)
+
+
+def test_the_last_write_of_a_compacted_partition_is_at_most_its_plan() -> None:
+    snapshots = [SnapshotFact(1, 1, NOW_MS - 5 * HOUR_MS, False), SnapshotFact(2, 2, NOW_MS - HOUR_MS, True)]
+    compacted = data_file(1, snapshot_id=2, sequence_number=1, file_sequence_number=2)
+    inventory = inventory_of([compacted], snapshots=snapshots)
+    history = inventory.history(inventory.files)
+    assert (history.last_written_ms, history.last_compacted_ms) == (NOW_MS - 5 * HOUR_MS, NOW_MS - HOUR_MS)
+    forgotten = inventory_of([data_file(1, snapshot_id=99)], snapshots=snapshots)
+    assert forgotten.history(forgotten.files).last_written_ms is None
