@@ -104,8 +104,9 @@ class PieceEncoder:
 
     @staticmethod
     def _one_dictionary(chunks: Sequence[pa.Array], plain: pa.DataType) -> pa.ChunkedArray:
+        """The chunks with one dictionary for all, or without any if they differ too much for one to pay."""
         kinds = {chunk.type for chunk in chunks}
-        if len(kinds) == 1:
+        if len(kinds) == 1 and _dictionaries_agree(chunks):
             return pa.chunked_array(chunks).unify_dictionaries()
         dense = [chunk.cast(plain) if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks]
         return pa.chunked_array(dense, plain)
@@ -149,6 +150,19 @@ class PieceEncoder:
                 column = pc.struct_field(column, list(path[1:]))
             counts[field_id] = int(pc.sum(pc.is_nan(column)).as_py() or 0)
         return counts
+
+
+def _dictionaries_agree(chunks: Sequence[pa.DictionaryArray]) -> bool:
+    """Whether it is worth unifying the dictionaries: they are small next to the rows, or they repeat one another."""
+    rows = sum(map(len, chunks))
+    if sum(len(chunk.dictionary) for chunk in chunks) <= _MAX_DISTINCT_SHARE * rows:
+        return True
+    first, *others = (chunk.dictionary for chunk in chunks)
+    if not others:
+        return len(first) <= _MAX_DISTINCT_SHARE * rows
+    middle = others[len(others) // 2]
+    known = pc.sum(pc.is_in(middle, value_set=first)).as_py() or 0
+    return bool(known >= _MAX_DISTINCT_SHARE * len(middle))
 
 
 def arrow_width_bytes(schema: pa.Schema) -> int:
