@@ -24,12 +24,13 @@ from iceberg_compact_sql.commit.model import (
     Outcome,
     Replacement,
 )
-from iceberg_compact_sql.commit.resume import RUN_ID, group_fingerprint, stamp_summary
+from iceberg_compact_sql.commit.resume import group_fingerprint, stamp_summary
 from iceberg_compact_sql.errors import CommitConflictError
 from iceberg_compact_sql.rewrite.task import OutputFile
 from iceberg_compact_sql.table.model import PlannedState
 from iceberg_compact_sql.table.paths import same_file_key
 from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import new_data_file
+from iceberg_compact_sql.table.stamps import RUN_ID
 
 
 def commit_replacements(

@@ -10,9 +10,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from iceberg_compact_sql.table.paths import same_file_key
+from iceberg_compact_sql.table.stamps import GROUPS, RUN_ID
 
-RUN_ID = "iceberg-compact.run-id"
-GROUPS = "iceberg-compact.groups"
 # A summary is part of every metadata file from then on: beyond this many groups only the run id is stamped.
 _MAX_STAMPED_GROUPS = 2000
 

@@ -33,6 +33,18 @@ class CompactionOptions:
     copy_min_row_group_bytes: int = 8 * 1024**2
 
     @property
+    def sizes_text(self) -> str:
+        """Everything that decides how large the outputs of a partition come out, for the stamp of a run."""
+        limits = (
+            self.target_bytes,
+            self.min_file_bytes,
+            self.max_file_bytes,
+            self.max_group_bytes,
+            self.max_group_files,
+        )
+        return "/".join(str(limit or 0) for limit in limits)
+
+    @property
     def roll_bytes(self) -> int:
         """The writer's limit: halfway between target and maximum, as Iceberg rolls."""
         return self.target_bytes + (self.max_file_bytes - self.target_bytes) // 2

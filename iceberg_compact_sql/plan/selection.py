@@ -70,7 +70,8 @@ def judge_group(
 
     Iceberg's rule first: enough files, enough content, too much content, or deletes. Then ours: something must come
     of it. As many files out as in, none of them too large and no delete to apply, is work for nothing, and so would
-    the next run be: such a group is left alone, so that a second run finds nothing to do. `cut` says that
+    the next run be: such a group is left alone, so that a second run finds nothing to do. So is one that a single
+    compaction of ours wrote for the same sizes, as when files of several specs met in one partition. `cut` says that
     `max_files` took files away from a group that was kept: only the gain is asked for.
     """
     count, total_bytes = len(files), sum(file.size_bytes for file in files)
@@ -84,9 +85,14 @@ def judge_group(
     if not (enough_files or enough_content or too_much_content or tripped or cut):
         return Verdict(False, _too_few(files, options), count)
     oversized = any(file.size_bytes > options.max_file_bytes for file in files)
-    if not (outputs < count or oversized or tripped or any(deletes_help(inventory, file) for file in files)):
+    helped = bool(tripped) or any(deletes_help(inventory, file) for file in files)
+    if not (outputs < count or oversized or helped):
         sentence = f"{_described(files)}: {outputs} would come out for {count}, no gain"
         return Verdict(False, sentence, count)
+    if not helped and inventory.made_by_one_run(files, options.sizes_text):
+        return Verdict(
+            False, f"{_described(files)}, written by one compaction for the same sizes: nothing to gain", count
+        )
     return Verdict(True, _why_rewritten(inventory, files, tripped, outputs, options), outputs)
 
 

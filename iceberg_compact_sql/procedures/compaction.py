@@ -39,6 +39,7 @@ from iceberg_compact_sql.rewrite.task import GroupFailed, GroupOutcome, GroupRew
 from iceberg_compact_sql.sql.parameters import Arguments, Row
 from iceberg_compact_sql.table.catalogs import OpenTable
 from iceberg_compact_sql.table.inventory import read_inventory
+from iceberg_compact_sql.table.stamps import SIZES
 
 LOGGER = logging.getLogger("iceberg_compact_sql")
 # A run that dies keeps others away for so long at most; a long run renews it with each commit.
@@ -326,7 +327,7 @@ class Compaction:
                 replacements,
                 state=plan.state,
                 remove_dangling_deletes=self.arguments["remove_dangling_deletes"],
-                summary=stamp_summary(self.run_id, fingerprints),
+                summary={**stamp_summary(self.run_id, fingerprints), SIZES: self.options.sizes_text},
             )
         except CommitInterrupted as interrupt:
             if interrupt.report.outcome is not Outcome.UNKNOWN:

@@ -44,7 +44,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
         workers=arguments["max_concurrent_deletes"],
         quarantine_ms=arguments["quarantine"],
     )
-    search = OrphanSearch(context.open_table(arguments["table"]).table, request)
+    search = OrphanSearch(context.open_table(arguments["table"]).table, request, context.spark)
     view = arguments["file_list_view"]
     plan = search.find(None if view is None else _listed(context, view))
     if arguments["dry_run"]:

@@ -31,6 +31,7 @@ from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile, Pl
 from iceberg_compact_sql.table.partitions import PartitionPaths, is_unpartitioned, partition_key
 from iceberg_compact_sql.table.pruning import FileMetrics, FilePruner
 from iceberg_compact_sql.table.pyiceberg_internals import inventory_records as record
+from iceberg_compact_sql.table.stamps import RUN_ID, SIZES
 
 Partition = tuple[Any, ...]
 
@@ -44,6 +45,9 @@ class SnapshotFact:
     time_ms: int
     # A replace changes no row: rows were compacted, not written.
     replaces: bool
+    # The run of ours that made it, and the sizes that it was made for.
+    run_id: str | None = None
+    sizes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,13 @@ class TableInventory:
     def known_deleted_rows(self, file: LiveFile) -> int:
         """Rows that deletes of this one file remove, as their record counts say."""
         return self._index.known_deleted_rows(file)
+
+    def made_by_one_run(self, files: Sequence[LiveFile], sizes: str) -> bool:
+        """Whether one compaction of ours wrote all these files, for the same sizes."""
+        facts = [self._snapshots.get(file.snapshot_id) if file.snapshot_id is not None else None for file in files]
+        runs = {(fact.run_id, fact.sizes) if fact is not None and fact.replaces else None for fact in facts}
+        [run, *more] = runs
+        return not more and run is not None and run[0] is not None and run[1] == sizes
 
     def partition_path(self, spec_id: int, partition: Partition) -> str:
         return self._paths.path(spec_id, partition)
@@ -366,6 +377,8 @@ def _facts(metadata: TableMetadata) -> list[SnapshotFact]:
             snapshot.sequence_number or 0,
             snapshot.timestamp_ms,
             snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE,
+            snapshot.summary.get(RUN_ID) if snapshot.summary is not None else None,
+            snapshot.summary.get(SIZES) if snapshot.summary is not None else None,
         )
         for snapshot in metadata.snapshots
     ]

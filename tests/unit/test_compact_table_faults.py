@@ -178,3 +178,22 @@ def test_partial_progress_keeps_to_its_commits(plain_lake: PlainLake) -> None:
     )
     assert (done["groups_count"], done["commits_count"]) == (5, 2)
     assert rows(table) == before
+
+
+def test_files_of_two_specs_that_meet_in_a_partition_settle_at_once(plain_lake: PlainLake) -> None:
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA)
+    for number in range(3):
+        append(table, [{"id": number * 10 + i, "name": f"n{i}"} for i in range(4)])
+    with table.update_spec() as update:
+        update.add_identity("name")
+    for number in range(3, 5):
+        append(table, [{"id": number * 10 + i, "name": f"n{i}"} for i in range(4)])
+    before = rows(table)
+    [first] = call(plain_lake, COMPACT)
+    assert first["rewritten_data_files_count"] == 3 + 8
+    assert {e["spec_id"] for e in entries(table)} == {1}
+    assert call(plain_lake, COMPACT)[0]["snapshot_id"] is None
+    assert rows(table) == before
+    append(table, [{"id": 99, "name": "n0"}])
+    assert call(plain_lake, COMPACT)[0]["rewritten_data_files_count"] == 3
+    assert call(plain_lake, COMPACT)[0]["snapshot_id"] is None
