@@ -11,8 +11,11 @@ import click
 
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.procedures.registry import procedures
-from iceberg_compact_sql.report.render import FORMATS, render
+from iceberg_compact_sql.report.render import FORMATS, console_for_people, render
 from iceberg_compact_sql.sql.parameters import Kind, Parameter, Procedure
+
+# The tour is short: a JVM that is up soon matters more than one that is fast later.
+_QUICK_START = ("spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",)
 
 
 class _Failed(click.ClickException):
@@ -67,10 +70,20 @@ def run(statement: str | None, path: str | None, **session: Any) -> None:
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 def quickstart(warehouse: str, master: str) -> None:
     """Make a fragmented demo table and take it through score, dry run, compaction and expiry."""
-    from iceberg_compact_sql.quickstart import take_tour
+    session = {"warehouse": warehouse, "master": master, "settings": _QUICK_START, "catalog": None}
+    _guarded(lambda: _tour(session, Path(warehouse)))
 
-    session = {"warehouse": warehouse, "master": master, "settings": (), "catalog": None}
-    _guarded(lambda: take_tour(_spark(session), Path(warehouse)))
+
+def _tour(session: dict[str, Any], warehouse: Path) -> None:
+    from iceberg_compact_sql.sql.starting import require_java
+
+    require_java()
+    from iceberg_compact_sql.quickstart import prepare_folder, take_tour
+
+    prepare_folder(warehouse)
+    with console_for_people().status("starting Spark"):
+        spark = _spark(session)
+    take_tour(spark, warehouse)
 
 
 @main.command()
@@ -148,8 +161,9 @@ def _guarded(work: Callable[[], None]) -> None:
         raise _Failed(str(error)) from None
     except click.ClickException:
         raise
-    except KeyboardInterrupt:
-        raise _Failed("cancelled") from None
+    except KeyboardInterrupt as interrupt:
+        # One that came during a commit says what is in the table.
+        raise _Failed(f"cancelled {interrupt}".strip()) from None
     except Exception as error:
         # Spark's own errors, with their first line: the rest is a Java stack.
         raise _Failed(str(error).strip().split("\n\nJVM stacktrace")[0]) from error

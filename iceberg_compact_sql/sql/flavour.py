@@ -32,4 +32,10 @@ def apply(error: IcebergCompactError, spark: Any) -> None:
 
 @cache
 def _flavoured(cls: Any, base: Any) -> Any:
-    return type(cls.__name__, (cls, base), {"__module__": cls.__module__, "__doc__": cls.__doc__, "_flavoured": True})
+    def reduce(self: Any) -> Any:
+        # Only the plain class can be found by name again.
+        rebuild, (_, *facts) = cls.__reduce__(self)
+        return rebuild, (cls, *facts)
+
+    members = {"__module__": cls.__module__, "__doc__": cls.__doc__, "_flavoured": True, "__reduce__": reduce}
+    return type(cls.__name__, (cls, base), members)

@@ -6,8 +6,10 @@ arguments are bound as a CALL's with `dry_run`, and the table is opened from the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakSet
 
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.procedures.context import Context
@@ -17,6 +19,8 @@ from iceberg_compact_sql.sql.parameters import Column, Procedure, Row
 from iceberg_compact_sql.table.session_view import SessionView
 
 _REGISTERED = "_iceberg_compact_functions"
+# Every session has functions of its own; `unregister` takes them from all that got them.
+_sessions: WeakSet[Any] = WeakSet()
 
 
 def table_functions() -> tuple[Procedure, ...]:
@@ -30,14 +34,17 @@ def keep_current(spark: Any, view: SessionView) -> None:
         for procedure in table_functions():
             _register(spark, procedure.name, view)
         setattr(spark, _REGISTERED, view)
+        _sessions.add(spark)
 
 
-def unregister_all(spark: Any) -> None:
-    """Drop the table functions from a session."""
-    if getattr(spark, _REGISTERED, None) is not None:
-        for procedure in table_functions():
-            spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {procedure.name}").collect()
+def unregister_all() -> None:
+    """Drop the table functions from every session that got them; one that has ended has none."""
+    for spark in tuple(_sessions):
         delattr(spark, _REGISTERED)
+        for procedure in table_functions():
+            with contextlib.suppress(Exception):
+                spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {procedure.name}")
+    _sessions.clear()
 
 
 def result_columns(name: str) -> tuple[Column, ...]:

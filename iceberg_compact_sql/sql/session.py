@@ -74,7 +74,10 @@ def unregister(spark: Any) -> Any:
             original = getattr(getattr(cls, "sql", None), "_iceberg_compact_original", None)
             if cls is not None and original is not None:
                 cls.sql = original
-        functions.unregister_all(spark)
+        functions.unregister_all()
+        catalogs = sys.modules.get("iceberg_compact_sql.table.catalogs")
+        if catalogs is not None:
+            catalogs.close_catalogs()
     return spark
 
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from iceberg_compact_sql.errors import MissingDependencyError
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_QUIET_LOG = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
 
 
 def start_session(master: str, settings: Mapping[str, str]) -> Any:
@@ -21,11 +32,22 @@ def start_session(master: str, settings: Mapping[str, str]) -> Any:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if master.startswith("local") else "0.0.0.0")
     builder = SparkSession.builder.master(master).appName("iceberg-compact-sql")
     defaults = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    for key, value in {**defaults, **settings}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with tempfile.TemporaryDirectory(prefix="iceberg-compact-sql-") as folder:
+        for key, value in {**defaults, **settings, _JAVA_OPTIONS: _java_options(settings, Path(folder))}.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _java_options(settings: Mapping[str, str], folder: Path) -> str:
+    """The driver's options, quiet from the first moment unless the user has a log configuration."""
+    options = settings.get(_JAVA_OPTIONS, "")
+    if "log4j" in options or "SPARK_CONF_DIR" in os.environ:
+        return options
+    quiet = folder / "log4j2.properties"
+    quiet.write_text(_QUIET_LOG)
+    return f"{options} -Dlog4j2.configurationFile={quiet.as_uri()}".strip()
 
 
 def require_java() -> None:

@@ -9,33 +9,47 @@ def split_statements(text: str) -> list[str]:
     >>> split_statements("CALL a('x;y'); -- note; more" + chr(10) + "SELECT 1;")
     ["CALL a('x;y')", '-- note; more\\nSELECT 1']
     """
-    statements, start, at = [], 0, 0
+    statements: list[str] = []
+    start = at = 0
+    # Whether anything but comments and white space was seen since `start`.
+    has_words = False
     while at < len(text):
         if text.startswith("--", at):
             end = text.find("\n", at)
             at = len(text) if end < 0 else end
         elif text.startswith("/*", at):
-            end = text.find("*/", at + 2)
-            at = len(text) if end < 0 else end + 2
-        elif text[at] in "'\"`":
-            at = _quote_end(text, at)
+            at = _comment_end(text, at)
         elif text[at] == ";":
-            statements.append(text[start:at])
+            if has_words:
+                statements.append(text[start:at].strip())
             start = at = at + 1
+            has_words = False
+        else:
+            has_words = has_words or not text[at].isspace()
+            at = _quote_end(text, at) if text[at] in "'\"`" else at + 1
+    return [*statements, text[start:].strip()] if has_words else statements
+
+
+def _comment_end(text: str, at: int) -> int:
+    """Just past a bracketed comment; they nest in Spark."""
+    depth = 0
+    while at < len(text):
+        if text.startswith("/*", at):
+            depth, at = depth + 1, at + 2
+        elif text.startswith("*/", at):
+            depth, at = depth - 1, at + 2
+            if depth == 0:
+                return at
         else:
             at += 1
-    statements.append(text[start:])
-    return [one.strip() for one in statements if _has_words(one)]
+    return at
 
 
 def _quote_end(text: str, at: int) -> int:
-    quote, at = text[at], at + 1
+    """Just past a quoted part; a backslash hides the next character except in identifiers and raw strings."""
+    quote = text[at]
+    raw = at > 0 and text[at - 1] in "rR" and not (at > 1 and (text[at - 2].isalnum() or text[at - 2] == "_"))
+    at += 1
     while at < len(text) and text[at] != quote:
-        at += 2 if text[at] == "\\" and quote != "`" else 1
+        at += 2 if text[at] == "\\" and quote != "`" and not raw else 1
     return at + 1
-
-
-def _has_words(text: str) -> bool:
-    """Whether anything but comments and white space is there."""
-    lines = (line.split("--", 1)[0] for line in text.splitlines())
-    return any(line.strip() for line in lines)

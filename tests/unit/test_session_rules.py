@@ -1,0 +1,99 @@
+"""Rules of the Python door that need no Spark: lightness, namespaces, flavours, secrets."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.errors.exceptions.captured import AnalysisException as ClassicAnalysisException
+
+import iceberg_compact_sql
+from iceberg_compact_sql import IcebergCompactError
+from iceberg_compact_sql.errors import NotFoundError
+from iceberg_compact_sql.plan.options import resolve_options
+from iceberg_compact_sql.procedures.registry import procedures
+from iceberg_compact_sql.rewrite.job import build_job
+from iceberg_compact_sql.sql import flavour
+from iceberg_compact_sql.sql.session import _namespace_parts
+from iceberg_compact_sql.table.catalogs import open_catalog, open_table
+from iceberg_compact_sql.table.session_view import SessionView
+from tests.support.plain import PlainLake
+
+ROOT = Path(__file__).parents[2]
+SECRET = "hunter2-very-secret"
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    script = (
+        "import json, sys; import iceberg_compact_sql; from iceberg_compact_sql.procedures.registry import names;"
+        "names(); print(json.dumps([m for m in ('pyiceberg', 'pyarrow', 'sqlglot', 'sqlalchemy', 'pandas', 'rich',"
+        "'click', 'boto3') if m in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("default", ["default"]), ("a.b", ["a", "b"]), ("`a.b`.c", ["a.b", "c"]), ("`a``b`", ["a`b"]), ("", [])],
+)
+def test_current_namespace_as_spark_tells_it(text: str, parts: list[str]) -> None:
+    assert _namespace_parts(text) == parts
+
+
+class ClassicSession:
+    """Stands in a module that is not Connect's."""
+
+
+def test_an_error_takes_the_flavour_of_its_session_and_still_pickles() -> None:
+    error: IcebergCompactError = NotFoundError("no table 't'", argument="table", hint="Look again.")
+    flavour.apply(error.with_procedure("compact_table"), ClassicSession())
+    flavour.apply(error, ClassicSession())
+    assert isinstance(error, (NotFoundError, AnalysisException)) and isinstance(error, ClassicAnalysisException)
+    assert type(error).__name__ == "NotFoundError"
+    assert str(error) == "compact_table: no table 't'. Look again."
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is NotFoundError and str(back) == str(error)
+
+
+def test_every_procedure_has_a_twin_with_its_signature() -> None:
+    for name, procedure in procedures().items():
+        twin = getattr(iceberg_compact_sql, name)
+        assert list(inspect.signature(twin).parameters) == ["spark", *(p.name for p in procedure.parameters)]
+        assert procedure.summary in (twin.__doc__ or "")
+
+
+def secret_view(lake: PlainLake) -> SessionView:
+    conf = {f"spark.sql.catalog.{lake.name}.{key}": SECRET for key in ("token", "jdbc.password", "credential")}
+    return SessionView(conf={**lake.conf, **conf}, current_catalog=lake.name, current_namespace=("db",))
+
+
+def test_credentials_stay_at_home(plain_lake: PlainLake, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    plain_lake.create("db.t", pa.table({"id": [1]}))
+    view = secret_view(plain_lake)
+    assert SECRET not in repr(view)
+    opened = open_table(view, "t")
+    assert SECRET not in repr(opened)
+    options = resolve_options()
+    job = build_job(
+        opened.table, options=options, overrides={}, verify="checksum", run_id="r", output_spec_id=0, cores=1
+    )
+    assert SECRET not in repr(job)
+    assert SECRET.encode() not in pickle.dumps(job)
+    with pytest.raises(IcebergCompactError) as raised:
+        open_table(view, "missing")
+    assert SECRET not in str(raised.value) and SECRET not in repr(raised.value)
+    broken = {"spark.sql.catalog.plain.uri": f"jdbc:postgresql://joe:{SECRET}@127.0.0.1:1/x?password={SECRET}"}
+    with pytest.raises(IcebergCompactError) as raised:
+        open_catalog(SessionView(conf={**view.conf, **broken}, current_catalog="plain"), "plain")
+    chain = [raised.value, raised.value.__cause__]
+    assert all(SECRET not in f"{error} {error!r}" for error in chain)
+    assert SECRET not in caplog.text
