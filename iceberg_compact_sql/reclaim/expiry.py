@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.errors import CommitConflictError
+from iceberg_compact_sql.errors import CommitUnknownError, IcebergCompactError
 from iceberg_compact_sql.reclaim import quarantine
 from iceberg_compact_sql.reclaim.expiry_commit import commit_expiry
 from iceberg_compact_sql.reclaim.quarantine import PendingDeletes
@@ -97,15 +97,19 @@ def run_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | No
     def replan(metadata: TableMetadata) -> ExpiryPlan:
         plan = _plan(metadata, request, reader, with_files=not options.keep_files)
         events.reach("expire.planned", expired=len(plan.retention.expired), files=len(plan.files))
+        if options.quarantine_ms:
+            # Found out before the commit, while everything can still stay as it is.
+            quarantine.refuse_other_stores(metadata, plan.files)
         if plan.files:
             journals[:] = [quarantine.write_pending(stores, metadata, run_id, plan.files)]
         return plan
 
     try:
         base, plan, fresh = commit_expiry(table, request, replan)
-    except CommitConflictError:
-        # Certain that nothing is to be deleted: a journal would have a later run look for it.
-        stores.delete(journals)
+    except IcebergCompactError as error:
+        if not isinstance(error, CommitUnknownError):
+            # Certain that nothing is to be deleted: a journal would have a later run look for it.
+            stores.delete(journals)
         raise
     # Credentials that came with the table may have been renewed meanwhile.
     stores.renew(fresh.io)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from iceberg_compact_sql.reclaim.locations import split_location
+from iceberg_compact_sql.reclaim.locations import join, split_location
 from iceberg_compact_sql.reclaim.stores import StoredFile
 
 
@@ -49,6 +49,17 @@ class LocalStore:
                         except FileNotFoundError:
                             continue
                         yield StoredFile(f"{base}/{relative}", status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def level(self, root: str) -> tuple[list[StoredFile], list[str]]:
+        files: list[StoredFile] = []
+        folders: list[str] = []
+        with os.scandir(local_path(root)) as scan:
+            for entry in scan:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif entry.is_file(follow_symlinks=False) and (found := self.stat(join(root, entry.name))):
+                    files.append(found)
+        return files, folders
 
     def stat(self, path: str) -> StoredFile | None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -11,6 +12,12 @@ from pyiceberg.table.metadata import TableMetadata
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError
 from iceberg_compact_sql.reclaim import quarantine
+from iceberg_compact_sql.reclaim.cluster_search import (
+    DEFAULT_DRIVER_FILES,
+    ClusterWork,
+    search_on_cluster,
+    told_by_task,
+)
 from iceberg_compact_sql.reclaim.expiry_commit import refuse_other_table, reload
 from iceberg_compact_sql.reclaim.foreign_tables import is_table_metadata, refuse_foreign_tables
 from iceberg_compact_sql.reclaim.local_store import through_symlink
@@ -20,6 +27,7 @@ from iceberg_compact_sql.reclaim.reachability import FileKind, NeededFile, Reach
 from iceberg_compact_sql.reclaim.retention import refuse_without_gc
 from iceberg_compact_sql.reclaim.stores import StoredFile, Stores
 from iceberg_compact_sql.reclaim.valid_files import Standing, ValidFiles
+from iceberg_compact_sql.rewrite.job import io_properties
 
 _HOUR_MS = 3_600_000
 DEFAULT_AGE_MS = 72 * _HOUR_MS
@@ -42,6 +50,8 @@ class OrphanRequest:
     force: bool = False
     workers: int | None = None
     quarantine_ms: int | None = None
+    # With more data and delete files than this, listing and comparing run on the cluster where there is one.
+    driver_files: int = DEFAULT_DRIVER_FILES
 
     @property
     def cutoff_ms(self) -> int:
@@ -75,7 +85,7 @@ class OrphanPlan:
 class OrphanSearch:
     """One search and the deletion that may follow it: the index of needed files is read once and then kept fresh."""
 
-    def __init__(self, table: Table, request: OrphanRequest) -> None:
+    def __init__(self, table: Table, request: OrphanRequest, spark: Any = None) -> None:
         refuse_without_gc(table.metadata)
         self._table = table
         self._request = request
@@ -84,21 +94,17 @@ class OrphanSearch:
         self._reader = Reachability(self._stores)
         self._valid = ValidFiles(request.equal_schemes, request.equal_authorities)
         self._seen_location: str | None = None
+        self._spark = spark if spark is not None and _live_files(table) > request.driver_files else None
 
     def find(self, file_list: Iterable[tuple[str, int | None]] | None = None) -> OrphanPlan:
         """List the place, or take the given paths and times, and keep what nothing names; changes nothing."""
-        self._catch_up(self._table)
-        events.reach("orphans.valid", files=len(self._valid))
-        listed = 0
-        candidates: list[StoredFile] = []
-        unknown_metadata: list[str] = []
-        for file in self._listing() if file_list is None else self._given(file_list):
-            listed += 1
-            if is_table_metadata(file.path) and self._valid.standing(file.path) is not Standing.NEEDED:
-                unknown_metadata.append(file.path)
-            # A store that does not say when a file was written may be showing one that is being written now.
-            if file.modified_ms is not None and file.modified_ms < self._request.cutoff_ms and self._orphan(file.path):
-                candidates.append(file)
+        if self._spark is not None and file_list is None:
+            listed, unknown = self._search_on_cluster()
+        else:
+            listed, unknown = self._search_here(file_list)
+        unknown_metadata = [file.path for file in unknown if is_table_metadata(file.path)]
+        # A store that does not say when a file was written may be showing one that is being written now.
+        candidates = [f for f in unknown if f.modified_ms is not None and f.modified_ms < self._request.cutoff_ms]
         events.reach("orphans.listed", listed=listed, candidates=len(candidates))
         # What was committed while the listing ran is looked at before anything is called an orphan.
         self._catch_up(reload(self._table))
@@ -107,6 +113,47 @@ class OrphanSearch:
         if file_list is not None:
             orphans = self._as_stored(orphans)
         return OrphanPlan(self._root, tuple(sorted(orphans, key=lambda file: file.path)), listed)
+
+    def _search_here(self, file_list: Iterable[tuple[str, int | None]] | None) -> tuple[int, list[StoredFile]]:
+        """How many files there are, and those that are old or table metadata and named nowhere."""
+        self._catch_up(self._table)
+        events.reach("orphans.valid", files=len(self._valid))
+        listed = 0
+        unknown: list[StoredFile] = []
+        for file in self._listing() if file_list is None else self._given(file_list):
+            listed += 1
+            old = file.modified_ms is not None and file.modified_ms < self._request.cutoff_ms
+            if (old or is_table_metadata(file.path)) and self._orphan(file.path):
+                unknown.append(file)
+        return listed, unknown
+
+    def _search_on_cluster(self) -> tuple[int, list[StoredFile]]:
+        manifests = self._valid.add_table(self._table, self._reader, with_content=False)
+        self._seen_location = self._table.metadata_location
+        events.reach("orphans.valid", files=len(self._valid))
+        request = self._request
+        work = ClusterWork(
+            io_properties(self._table.io.properties),
+            self._root,
+            self._visible(),
+            request.equal_schemes,
+            request.equal_authorities,
+        )
+        try:
+            found = search_on_cluster(self._spark, work, self._stores, manifests, self._valid.locations())
+        except IcebergCompactError:
+            raise
+        except Exception as error:
+            raise told_by_task(error) from error
+        spared = set()
+        for path, same_path in found.doubts:
+            if not same_path:
+                raise _spelling_doubt(path)
+            if request.prefix_mismatch_mode.upper() == "ERROR":
+                raise self._prefix_doubt(path)
+            if request.prefix_mismatch_mode.upper() == "IGNORE":
+                spared.add(path)
+        return found.listed, [file for file in found.unknown if file.path not in spared]
 
     def delete(self, plan: OrphanPlan) -> Iterator[tuple[StoredFile, bool]]:
         """Delete a plan's files, each checked again right before; gives whether each one is gone.
@@ -164,10 +211,7 @@ class OrphanSearch:
                 raise self._prefix_doubt(path)
             return mode == "DELETE"
         if standing is Standing.OTHER_SPELLING:
-            raise IcebergCompactError(
-                f"{path} may be a file of the table under another spelling (percent-encoding, '+', '//' or unicode)",
-                hint="Nobody can tell whether it is an orphan. Move it away, or clean another location.",
-            )
+            raise _spelling_doubt(path)
         return standing is Standing.UNKNOWN
 
     def _prefix_doubt(self, path: str) -> IcebergCompactError:
@@ -182,10 +226,13 @@ class OrphanSearch:
         )
 
     def _listing(self) -> Iterator[StoredFile]:
+        return self._stores.walk(self._root, self._visible())
+
+    def _visible(self) -> Callable[[str], bool]:
         aside = relative_to(
             split_location(self._root), split_location(quarantine.quarantine_root(self._table.metadata))
         )
-        return self._stores.walk(self._root, visible(self._table.metadata, aside))
+        return visible(self._table.metadata, aside)
 
     def _given(self, file_list: Iterable[tuple[str, int | None]]) -> Iterator[StoredFile]:
         """Rows of the user's own list that lie below the root, whatever their spelling."""
@@ -244,6 +291,22 @@ def visible(metadata: TableMetadata, aside: str | None) -> Callable[[str], bool]
         return bool(hidden_partitions) and name.startswith(hidden_partitions)
 
     return enter
+
+
+def _spelling_doubt(path: str) -> IcebergCompactError:
+    return IcebergCompactError(
+        f"{path} may be a file of the table under another spelling (percent-encoding, '+', '//' or unicode)",
+        hint="Nobody can tell whether it is an orphan. Move it away, or clean another location.",
+    )
+
+
+def _live_files(table: Table) -> int:
+    """How many files the current snapshot counts: what the driver would have to hold, roughly."""
+    snapshot = table.current_snapshot()
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    counts = (snapshot.summary.get("total-data-files"), snapshot.summary.get("total-delete-files"))
+    return sum(int(count) for count in counts if count is not None and count.isdigit())
 
 
 def _same(listed: StoredFile, now: StoredFile) -> bool:

@@ -74,8 +74,7 @@ def put_aside(
     What is moved is written down first, so that an interrupted run can be taken back too.
     """
     root = quarantine_root(metadata)
-    for file in files:
-        _refuse_other_store(root, file.path)
+    refuse_other_stores(metadata, files)
     moves = [
         MovedFile(file.path, join(root, run_id, f"{at}-{file.path.rsplit('/', 1)[-1]}"), file.size_bytes)
         for at, file in enumerate(files)
@@ -159,12 +158,14 @@ def _try_move(stores: Stores, source: str, target: str) -> str | None:
     return None
 
 
-def _refuse_other_store(root: str, path: str) -> None:
-    place, file = split_location(root), split_location(path)
+def refuse_other_stores(metadata: TableMetadata, files: Iterable[NeededFile]) -> None:
+    """Refuse files that are not on the file system or bucket of the table's metadata: moving them would copy them."""
+    place = split_location(quarantine_root(metadata))
     top = place._replace(path="")
-    if relative_to(top, file) is None:
-        raise UnsupportedError(
-            f"{path} is not on the store of the table's metadata ({place.scheme}://{place.authority})",
-            argument="quarantine",
-            hint="Files are put aside on one file system or bucket only; run without quarantine.",
-        )
+    for file in files:
+        if relative_to(top, split_location(file.path)) is None:
+            raise UnsupportedError(
+                f"{file.path} is not on the store of the table's metadata ({place.scheme}://{place.authority})",
+                argument="quarantine",
+                hint="Files are put aside on one file system or bucket only; run without quarantine.",
+            )

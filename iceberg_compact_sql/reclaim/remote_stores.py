@@ -12,7 +12,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_compact_sql.errors import UnsupportedError
-from iceberg_compact_sql.reclaim.locations import Location, split_location
+from iceberg_compact_sql.reclaim.locations import Location, join, split_location
 from iceberg_compact_sql.reclaim.s3_bulk import BulkDeleter, bulk_deleter
 from iceberg_compact_sql.reclaim.stores import Store, StoredFile
 
@@ -74,6 +74,14 @@ class ArrowStore:
                     if info.type == FileType.File and relative and _every_level(relative, enter):
                         yield StoredFile(f"{base}/{relative}", info.size, _modified_ms(info.mtime))
 
+    def level(self, root: str) -> tuple[list[StoredFile], list[str]]:
+        from pyarrow.fs import FileSelector, FileType
+
+        found = self._fs.get_file_info(FileSelector(_object_path(root.rstrip("/")), allow_not_found=True))
+        files = [i for i in found if i.type == FileType.File]
+        stored = [StoredFile(join(root, i.base_name), i.size, _modified_ms(i.mtime)) for i in files]
+        return stored, [i.base_name for i in found if i.type == FileType.Directory]
+
     def stat(self, path: str) -> StoredFile | None:
         from pyarrow.fs import FileType
 
@@ -122,6 +130,18 @@ class FsspecStore:
             relative = name.lstrip("/")[len(top) + 1 :]
             if info.get("type") == "file" and relative and _every_level(relative, enter):
                 yield StoredFile(f"{base}/{relative}", int(info.get("size") or 0), _fsspec_modified_ms(info))
+
+    def level(self, root: str) -> tuple[list[StoredFile], list[str]]:
+        self._fs.invalidate_cache()
+        files: list[StoredFile] = []
+        folders: list[str] = []
+        for info in self._fs.ls(_object_path(root.rstrip("/")), detail=True):
+            name = info["name"].rstrip("/").rsplit("/", 1)[-1]
+            if info["type"] == "directory":
+                folders.append(name)
+            elif info["type"] == "file":
+                files.append(StoredFile(join(root, name), int(info.get("size") or 0), _fsspec_modified_ms(info)))
+        return files, folders
 
     def stat(self, path: str) -> StoredFile | None:
         self._fs.invalidate_cache()

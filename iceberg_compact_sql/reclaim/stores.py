@@ -49,6 +49,10 @@ class Store(Protocol):
         """Every file below `root` whose relative path `enter` accepts; symbolic links are left out."""
         ...
 
+    def level(self, root: str) -> tuple[list[StoredFile], list[str]]:
+        """The files right below a root, and the names of the folders there; symbolic links are left out."""
+        ...
+
     def stat(self, path: str) -> StoredFile | None: ...
 
     def delete(self, path: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from urllib.parse import unquote_plus
 
@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_compact_sql.reclaim.locations import join, split_location
 from iceberg_compact_sql.reclaim.quarantine import metadata_root
-from iceberg_compact_sql.reclaim.reachability import Reachability, statistics_of
+from iceberg_compact_sql.reclaim.reachability import ManifestRef, Reachability, statistics_of
 
 DEFAULT_EQUAL_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _AMBIGUOUS = re.compile(r"[%+ ]|//|[^\x00-\x7f]")
@@ -56,8 +56,11 @@ class ValidFiles:
         if _AMBIGUOUS.search(path):
             self._loose.add(_loose(path))
 
-    def add_table(self, table: Table, reader: Reachability) -> None:
-        """Everything that the table's metadata names; called again on fresh metadata it reads only what is new."""
+    def add_table(self, table: Table, reader: Reachability, *, with_content: bool = True) -> list[ManifestRef]:
+        """Everything that the table's metadata names; called again on fresh metadata it reads only what is new.
+
+        Without content the manifests are given back unread, for somebody else to read.
+        """
         metadata = table.metadata
         self.add(table.metadata_location)
         self.add(join(metadata_root(metadata), "version-hint.text"))
@@ -65,18 +68,26 @@ class ValidFiles:
             self.add(entry.metadata_file)
         for file in statistics_of(metadata):
             self.add(file.path)
-        self._add_snapshots([s for s in metadata.snapshots if s.snapshot_id not in self._snapshots], reader)
+        new = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in self._snapshots]
+        return self._add_snapshots(new, reader, with_content)
 
-    def _add_snapshots(self, snapshots: list[Snapshot], reader: Reachability) -> None:
+    def _add_snapshots(self, snapshots: list[Snapshot], reader: Reachability, with_content: bool) -> list[ManifestRef]:
         for snapshot in snapshots:
             self.add(snapshot.manifest_list)
         new = {k: m for k, m in reader.manifests_of(snapshots).items() if k not in self._manifests}
         for manifest in new.values():
             self.add(manifest.path)
-        for file in reader.content_of(new.values()):
+        for file in reader.content_of(new.values() if with_content else ()):
             self.add(file.path)
         self._manifests.update(new)
         self._snapshots.update(snapshot.snapshot_id for snapshot in snapshots)
+        return list(new.values())
+
+    def locations(self) -> Iterator[str]:
+        """Every path in the index under each of its prefixes."""
+        for path, known in self._paths.items():
+            for prefix in (known,) if isinstance(known, str) else known:
+                yield prefix + path
 
     def standing(self, location: str) -> Standing:
         """What the metadata says of a file; `OTHER_*` means doubt."""
@@ -92,6 +103,11 @@ class ValidFiles:
         if loose in self._loose or (ambiguous and loose in self._paths):
             return Standing.OTHER_SPELLING
         return Standing.UNKNOWN
+
+    def identity(self, location: str) -> tuple[str, str, str]:
+        """What a file is compared by: scheme, authority and path; the path alone; the path in its loosest reading."""
+        prefix, path = self._split(location)
+        return prefix + path, path, _loose(path)
 
     def prefixes(self, location: str) -> Iterable[str]:
         """Under which schemes and authorities the metadata names this path."""

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
+from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError, UnsupportedError
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.expire_snapshots import PROCEDURE as EXPIRE
 from iceberg_compact_sql.procedures.remove_orphans import PROCEDURE as ORPHANS
+from iceberg_compact_sql.reclaim.orphans import OrphanPlan, OrphanRequest, OrphanSearch
 from iceberg_compact_sql.sql.binding import Given, bind
 from iceberg_compact_sql.sql.parameters import Procedure
 from iceberg_compact_sql.table.paths import same_file_key
@@ -102,9 +103,47 @@ def test_a_view_as_the_list_of_files(lake: Lake) -> None:
         call(lake, ORPHANS, "db.t", file_list_view="wrong")
 
 
+def on_cluster(lake: Lake, table: str, **changes: Any) -> OrphanPlan:
+    """The search as it runs for a table of millions of files, on this small one."""
+    now_ms = int(time.time() * 1000)
+    request = OrphanRequest(now_ms=now_ms, driver_files=0, **changes)
+    return OrphanSearch(lake.load(table), request, lake.spark).find()
+
+
+def test_the_cluster_finds_the_same_orphans(lake: Lake) -> None:
+    make(lake, "db.t")
+    leave_orphans(lake, "db.t")
+    here = call(lake, ORPHANS, "db.t", dry_run=True)
+    plan = on_cluster(lake, "db.t")
+    assert [(file.path, file.size_bytes) for file in plan.orphans] == [(row[0], row[1]) for row in here] != []
+    young = folder(lake, "db.t") / "data" / "young.parquet"
+    young.write_bytes(b"")
+    assert on_cluster(lake, "db.t").listed == plan.listed + 1
+    assert on_cluster(lake, "db.t").orphans == plan.orphans
+    search = OrphanSearch(lake.load("db.t"), OrphanRequest(now_ms=int(time.time() * 1000), driver_files=0), lake.spark)
+    assert all(gone for _, gone in search.delete(search.find()))
+    assert on_cluster(lake, "db.t").orphans == ()
+    assert len(lake.rows("db.t")) == 26
+
+
+def test_doubt_on_the_cluster_stops_the_run_too(lake: Lake) -> None:
+    make(lake, "db.t")
+    live = Path(same_file_key(lake.data_paths("db.t")[0]).removeprefix("file:"))
+    twin = live.with_name(live.name.replace("-", "%2D"))
+    twin.write_bytes(b"")
+    leave_orphans(lake, "db.t")
+    with pytest.raises(IcebergCompactError, match="another spelling"):
+        on_cluster(lake, "db.t")
+    twin.unlink()
+    manifest = lake.load("db.t").inspect.manifests()["path"][0].as_py()
+    Path(same_file_key(manifest).removeprefix("file:")).write_bytes(b"cut")
+    with pytest.raises(IcebergCompactError, match="cannot be read"):
+        on_cluster(lake, "db.t")
+
+
 def test_deletion_vectors_count_as_files_of_the_table(lake: Lake) -> None:
     make(lake, "db.v3", version=3)
-    lake.sql(f"DELETE FROM {lake.full('db.v3')} WHERE id % 7 = 4")
+    lake.sql(f"DELETE FROM {lake.full('db.v3')} WHERE id % 5 = 1")
     before = on_disk(lake.load("db.v3"))
     old_vectors = {path for path in before if path.endswith(".puffin")}
     leave_orphans(lake, "db.v3")
