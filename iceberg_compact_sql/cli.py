@@ -117,15 +117,20 @@ def _flag(parameter: Parameter) -> click.Parameter:
     if parameter.kind is Kind.BOOLEAN:
         return click.Option([f"{flag}/--no-{flag[2:]}", parameter.name], default=None, help=help_text)
     if parameter.kind is Kind.MAP:
-        return click.Option(["--option", parameter.name], multiple=True, metavar="K=V", help=help_text)
+        return click.Option([_map_flag(parameter), parameter.name], multiple=True, metavar="K=V", help=help_text)
     repeated = parameter.kind in (Kind.LONGS, Kind.STRINGS)
     return click.Option([flag, parameter.name], multiple=repeated, help=help_text)
+
+
+def _map_flag(parameter: Parameter) -> str:
+    """A flag that is given once for each entry has a name in the singular."""
+    return "--option" if parameter.name == "options" else "--" + parameter.name.replace("_", "-")
 
 
 def _plain(procedure: Procedure, name: str, value: Any) -> Any:
     parameter = procedure.parameter(name)
     if parameter is not None and parameter.kind is Kind.MAP:
-        return dict(_key_value(entry, "--option") for entry in value)
+        return dict(_key_value(entry, _map_flag(parameter)) for entry in value)
     return list(value) if isinstance(value, tuple) else value
 
 

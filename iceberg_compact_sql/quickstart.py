@@ -16,8 +16,8 @@ from iceberg_compact_sql.sql.session import session_view
 from iceberg_compact_sql.table.catalogs import open_catalog
 
 _MARKER = ".iceberg-compact-sql-demo"
-_TARGET = "16MB"
-_SCORE_COLUMNS = ("partition", "data_files", "delete_files", "average_file_bytes", "health", "recommendation")
+_TARGET = "2MB"
+_SCORE_COLUMNS = ("partition", "data_files", "delete_files", "average_file_bytes", "score", "health", "recommendation")
 _PLAN_COLUMNS = ("partition", "action", "data_files", "delete_files", "input_bytes", "expected_files", "reason")
 
 

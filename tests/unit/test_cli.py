@@ -1,0 +1,95 @@
+"""The command line before it starts anything: flags from declarations, usage errors, no Java."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from iceberg_compact_sql.cli import main
+from iceberg_compact_sql.procedures.registry import procedures
+from iceberg_compact_sql.quickstart import prepare_folder
+
+ROOT = Path(__file__).parents[2]
+SESSION_FLAGS = {"catalog", "warehouse", "settings", "master", "style"}
+
+
+def test_every_procedure_is_a_subcommand_with_a_flag_an_argument() -> None:
+    for name, procedure in procedures().items():
+        command = main.commands[name.replace("_", "-")]
+        flags = {parameter.name for parameter in command.params}
+        assert flags == {parameter.name for parameter in procedure.parameters} | SESSION_FLAGS
+        required = {parameter.name for parameter in command.params if isinstance(parameter, click.Argument)}
+        assert required == {parameter.name for parameter in procedure.parameters if parameter.required}
+        shown = CliRunner().invoke(main, [name.replace("_", "-"), "--help"])
+        assert shown.exit_code == 0 and procedure.summary.split(";")[0][:40] in shown.output
+
+
+def test_help_and_version_and_jar() -> None:
+    shown = CliRunner().invoke(main, ["-h"])
+    assert shown.exit_code == 0
+    assert {"quickstart", "run", "jar", "compact-table"} <= set(shown.output.split())
+    jar = CliRunner().invoke(main, ["jar"])
+    assert jar.exit_code == 0 and Path(jar.output.strip()).is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "give either a statement or -f FILE"),
+        (["run", "SELECT 1", "-f", __file__], "give either a statement or -f FILE"),
+        (["run", " ; -- nothing"], "there is no statement to run"),
+        (["run", "-f", "/no/such/file.sql"], "does not exist"),
+        (["run", "SELECT 1", "--format", "xml"], "'xml' is not one of"),
+        (["run", "SELECT 1", "--conf", "novalue"], "--conf takes key=value, not 'novalue'"),
+        (["compact-table"], "Missing argument 'TABLE'"),
+        (["compact-table", "db.t", "--targt", "1MB"], "--target"),
+        (["compact-table", "db.t", "--option", "novalue"], "--option takes key=value"),
+        (["compact-tabel"], "No such command"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+@pytest.mark.parametrize("home", [None, "/no/such/jdk"])
+def test_without_java_one_clear_sentence(tmp_path: Path, home: str | None) -> None:
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    if home is not None:
+        environment["JAVA_HOME"] = home
+    for arguments in (["run", "SELECT 1"], ["quickstart", "--warehouse", str(tmp_path / "lake")]):
+        done = subprocess.run(
+            [sys.executable, "-m", "iceberg_compact_sql.cli", *arguments],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        told = done.stderr.strip().splitlines()
+        assert len(told) == 1 and told[0].startswith("Spark needs Java, and ")
+        assert told[0].endswith("Install a JDK 17 and set JAVA_HOME.")
+        assert done.stdout == "" and list(tmp_path.iterdir()) == []
+
+
+def test_the_tour_takes_only_a_folder_of_its_own(tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    prepare_folder(new)
+    (new / "catalog.db").touch()
+    prepare_folder(new)
+    assert not (new / "catalog.db").exists()
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "precious").touch()
+    for warehouse in (foreign, foreign / "precious"):
+        done = CliRunner().invoke(main, ["quickstart", "--warehouse", str(warehouse)])
+        assert done.exit_code == 1
+        assert "is not empty and is no demo lake" in done.output and "--warehouse DIR" in done.output
+    assert (foreign / "precious").exists()
