@@ -164,3 +164,25 @@ TABLE = Parameter(
 )
 DRY_RUN = Parameter("dry_run", Kind.BOOLEAN, "show what would be done, change nothing", default=False)
 BRANCH = Parameter("branch", Kind.STRING, "the branch to work on", default="main")
+MIN_FILE_SIZE = Parameter(
+    "min_file_size",
+    Kind.SIZE,
+    "smaller files are rewritten",
+    default_text="0.75 of target",
+    option="min-file-size-bytes",
+)
+MAX_FILE_SIZE = Parameter(
+    "max_file_size",
+    Kind.SIZE,
+    "larger files are rewritten",
+    default_text="1.8 of target",
+    option="max-file-size-bytes",
+)
+MIN_INPUT_FILES = Parameter(
+    "min_input_files",
+    Kind.INT,
+    "a group of at least so many files is rewritten",
+    default=5,
+    minimum=1,
+    option="min-input-files",
+)
