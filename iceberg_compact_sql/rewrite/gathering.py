@@ -20,7 +20,7 @@ from iceberg_compact_sql.rewrite.reader import InputReader, RowGroupPart
 from iceberg_compact_sql.rewrite.task import RewriteJob
 
 # A piece in memory is its rows, their encoded form, and what encoder and decoder hold meanwhile.
-_MEMORY_PER_ROW_BYTE = 1.6
+_MEMORY_PER_ROW_BYTE = 2.4
 
 
 @dataclass(slots=True)
@@ -189,7 +189,9 @@ class PieceGatherer:
         if self._pool is None:
             self._join(piece, self._encode(piece))
             return
-        while len(self._in_flight) > self._threads:
+        # Pieces that are decoded already weigh from now on, the others only when a thread takes them up.
+        waiting = 0 if piece.batches else 1
+        while len(self._in_flight) >= self._threads + waiting:
             self._join_oldest()
         self._in_flight.append((piece, self._pool.submit(self._encode, piece)))
 

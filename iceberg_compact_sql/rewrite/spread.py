@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -73,6 +74,9 @@ def rewrite_groups(
     Small plans, and all plans where `spark` is None, run in this process. When the iterator is closed early, or
     interrupted, running Spark jobs are cancelled and the files of groups not handed out are removed.
     """
+    # Names of this call alone: another one of the same run may have handed out files that are committed by now, and
+    # the search for lost files must not see those.
+    job = replace(job, run_id=f"{job.run_id}-{uuid.uuid4().hex[:8]}")
     io = job_io(job)
     tasks = {group.group_id: cut_group(group, job, expected_ratio=sampled_ratio(job, group, io)) for group in groups}
     flat = [task for group in tasks.values() for task in group]
@@ -217,7 +221,7 @@ class _OnSpark:
     def _describe(self) -> None:
         if self._cluster.is_connect:
             return
-        self._spark.sparkContext.setJobDescription(f"{self._description}: rewrite files")
+        self._spark.sparkContext.setJobDescription(self._description)
 
     def _failed(self, batch: Sequence[tuple[RewriteTask, bytes]], error: Exception) -> _Answer:
         """The job as a whole failed: an executor was lost, or the job was cancelled."""

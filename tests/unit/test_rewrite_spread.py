@@ -189,3 +189,18 @@ def test_outputs_of_shrinking_groups_stay_above_the_minimum(tmp_path: Path) -> N
     sizes = [output.size_bytes for output in outcome.outputs]
     assert sum(size < job.min_file_bytes for size in sizes) <= 1
     assert max(sizes) <= job.max_file_bytes
+
+
+def test_a_later_call_of_the_same_run_leaves_earlier_files_alone(bench: Bench) -> None:
+    job = bench.job(threads=1)
+    first, second, *_ = groups_of(bench, job)
+    (done,) = rewrite_groups(None, job, [first], description="test")
+    assert isinstance(done, GroupRewritten)
+
+    def interrupt(point: str, _: Mapping[str, object]) -> None:
+        if point == "rewrite.close":
+            raise KeyboardInterrupt
+
+    with events.listening(interrupt), pytest.raises(KeyboardInterrupt):
+        list(rewrite_groups(None, job, [second], description="test"))
+    assert bench.written() == [local(output.path) for output in done.outputs]
