@@ -1,4 +1,4 @@
-"""A real Connect server with the jar, and a client that knows nothing of this package."""
+"""A real Connect server with the jar: a client that knows nothing of this package, and one that registered it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import server, surroundings
+from tests.support.programs import ROOT, server, surroundings
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 # Runs where the package cannot be imported: the client is plain pyspark.
@@ -55,29 +55,50 @@ print("after", spark.sql("CALL help()").count() > 0)
 spark.stop()
 """
 
+# A Databricks-style notebook on a Connect session: `register` patches this client, and the jar is not asked.
+_NOTEBOOK = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.remote(f"sc://127.0.0.1:{sys.argv[1]}").getOrCreate()
+exec(compile(open(sys.argv[2]).read(), sys.argv[2], "exec"), {"spark": spark, "display": lambda frame: frame.show()})
+spark.stop()
+"""
+
 
 @pytest.mark.timeout(240)
-def test_an_unpatched_client_calls_through_the_server(tmp_path: Path) -> None:
+def test_unpatched_and_patched_clients_of_one_server(tmp_path: Path) -> None:
     around = surroundings(tmp_path)
     around.create("db.events")
     host = ["--conf", "spark.connect.grpc.binding.address=127.0.0.1"]
     with server(around, _CLASS, "spark.connect.grpc.binding.port", *host) as port:
-        environment = {key: value for key, value in around.environment.items() if key != "PYTHONPATH"}
-        client = subprocess.run(
-            [sys.executable, "-c", _CLIENT, str(port), str(tmp_path)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-    assert client.stdout.splitlines() == [
-        "dry run rewrite double",
-        "compacted (6, 1) 1 bigint",
-        "scored 1 timestamp",
-        "refused ICEBERG_COMPACT_INVALID_ARGUMENT 22023 True",
-        "interrupted cancelled True",
-        "after True",
-    ], client.stdout + client.stderr
-    assert around.state("db.events") == (1, list(range(12)), 7)
+        plain = {key: value for key, value in around.environment.items() if key != "PYTHONPATH"}
+        client = _run(_CLIENT, plain, port, tmp_path)
+        assert client.stdout.splitlines() == [
+            "dry run rewrite double",
+            "compacted (6, 1) 1 bigint",
+            "scored 1 timestamp",
+            "refused ICEBERG_COMPACT_INVALID_ARGUMENT 22023 True",
+            "interrupted cancelled True",
+            "after True",
+        ], client.stdout + client.stderr
+        assert around.state("db.events") == (1, list(range(12)), 7)
+
+        with around.catalog() as catalog:
+            catalog.drop_table("db.events")
+        around.create("db.events", files=7)
+        notebook = _run(_NOTEBOOK, around.environment, port, ROOT / "sql_examples" / "databricks_notebook.py")
+        assert notebook.returncode == 0, notebook.stdout + notebook.stderr
+        assert "7 files became 1 in " in notebook.stdout
+        assert around.state("db.events")[:2] == (1, list(range(14)))
+
+
+def _run(script: str, environment: dict[str, str], port: int, path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, str(port), str(path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import threading
+import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +19,10 @@ from tests.support.programs import BIN, Surroundings, server, surroundings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from pyhive import hive
+    from pyhive import hive  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
+# beeline repeats its prompt where standard input is not a terminal.
+_PROMPT = re.compile(r"^(\d+: jdbc:\S+> )+")
 _CLASS = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 
 
@@ -28,7 +32,7 @@ def test_calls_through_the_thrift_server(tmp_path: Path) -> None:
     for table in ("db.beeline", "one.events", "two.events", "db.models"):
         around.create(table)
     host = ["--conf", "spark.hive.server2.thrift.bind.host=127.0.0.1"]
-    with server(around, _CLASS, "spark.hive.server2.thrift.port", *host) as port:
+    with server(around, _CLASS, "spark.hive.server2.thrift.port", *host, catalog="hive") as port:
         _beeline(around, port)
         _two_sessions_at_once(around, port)
         _cancelled(around, port)
@@ -36,24 +40,28 @@ def test_calls_through_the_thrift_server(tmp_path: Path) -> None:
 
 
 def _beeline(around: Surroundings, port: int) -> None:
+    """Typed columns and errors through JDBC; the rewrite is a Spark job in the statement's own job group."""
+    around.put("on-spark")
     url = f"jdbc:hive2://127.0.0.1:{port}/default"
-    statement = "CALL compact_table('local.db.beeline', target => '1MB')"
-    done = _run_beeline(around, url, statement)
-    header, row = (line.split(",") for line in done.stdout.strip().splitlines())
-    assert header[:4] == [
-        "rewritten_data_files_count", "added_data_files_count", "rewritten_bytes_count", "failed_data_files_count",
-    ]  # fmt: skip
+    good = "CALL compact_table('local.db.beeline', target => '1MB')"
+    bad = "CALL compact_table('local.db.beeline', targt => '1MB')"
+    done = subprocess.run(
+        [str(BIN / "beeline"), "-u", url, "--silent=true", "--outputformat=csv2", "-e", good, "-e", bad],
+        cwd=around.folder,
+        env=around.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    header, row = (_PROMPT.sub("", line).split(",") for line in done.stdout.strip().splitlines()[:2])
+    assert header[:3] == ["rewritten_data_files_count", "added_data_files_count", "rewritten_bytes_count"], done
     assert row[:2] == ["6", "1"]
     assert around.state("db.beeline") == (1, list(range(12)), 7)
-    failed = _run_beeline(around, url, "CALL compact_table('local.db.beeline', strategy => 'nonsense')")
-    assert "[ICEBERG_COMPACT_INVALID_ARGUMENT] compact_table: " in failed.stderr
-
-
-def _run_beeline(around: Surroundings, url: str, statement: str) -> subprocess.CompletedProcess[str]:
-    command = [str(BIN / "beeline"), "-u", url, "--silent=true", "--outputformat=csv2", "-e", statement]
-    return subprocess.run(
-        command, cwd=around.folder, env=around.environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    assert "[ICEBERG_COMPACT_INVALID_ARGUMENT] compact_table: unknown argument 'targt'" in done.stderr
+    around.take("on-spark")
+    assert uuid.UUID((around.folder / "job-group").read_text())
 
 
 def _two_sessions_at_once(around: Surroundings, port: int) -> None:
@@ -97,8 +105,9 @@ def _cancelled(around: Surroundings, port: int) -> None:
 
 def _dbt(around: Surroundings, port: int) -> None:
     around.environment.update(DBT_THRIFT_PORT=str(port))
-    done = run_dbt(around, "thrift", "run")
+    done = run_dbt(around, "thrift", "run", "--select", "upkeep", "--vars", "{events_table: local.db.models}")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert around.state("db.models") == (1, list(range(12)), 7)
 
 
 @contextlib.contextmanager

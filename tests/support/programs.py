@@ -7,6 +7,8 @@ can be watched and steered through files in that folder:
     stall         while this file exists, a CALL stops before it does anything
     stalled       written when a CALL has come there
     interrupted   written when a CALL that had stopped there was cancelled
+    on-spark      while this file exists, even a tiny compaction runs as a Spark job
+    job-group     written with the job group of the last such job
     no-package    while this file exists, the interpreter has no packages at all
 """
 
@@ -46,7 +48,16 @@ if "PYSPARK_GATEWAY_PORT" in os.environ and not (folder / "no-package").exists()
 
     (folder / "child.pid").write_text(str(os.getpid()))
 
-    def stall(point, facts):
+    def steer(point, facts):
+        if point == "bridge.run" and (folder / "on-spark").exists():
+            from iceberg_compact_sql.rewrite import spread
+
+            spread.IN_PROCESS_BYTES = -1
+        if point == "rewrite.job":
+            from pyspark import SparkContext
+
+            group = SparkContext._active_spark_context.getLocalProperty("spark.jobGroup.id")
+            (folder / "job-group").write_text(str(group))
         if point == "bridge.run" and (folder / "stall").exists():
             (folder / "stalled").touch()
             try:
@@ -56,7 +67,7 @@ if "PYSPARK_GATEWAY_PORT" in os.environ and not (folder / "no-package").exists()
                 (folder / "interrupted").touch()
                 raise
 
-    holder = events.listening(stall)
+    holder = events.listening(steer)
     holder.__enter__()
 """
 
@@ -113,7 +124,7 @@ class Surroundings:
     def child_pid(self) -> int:
         return int((self.folder / "child.pid").read_text())
 
-    def options(self, *, master: str = "local[2]", jars: str | None = None) -> list[str]:
+    def options(self, *, jars: str | None = None, catalog: str = "in-memory") -> list[str]:
         """Arguments for spark-submit: our jar, quiet and quick to start, nothing written outside the folder."""
         java = f"-Dderby.system.home={self.folder} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         conf = {
@@ -121,7 +132,7 @@ class Surroundings:
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.catalogImplementation": "in-memory",
+            "spark.sql.catalogImplementation": catalog,
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": (self.folder / "spark-warehouse").as_uri(),
             "spark.local.dir": str(self.folder),
@@ -129,7 +140,7 @@ class Surroundings:
         }
         settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
         memory = ["--driver-memory", "768m", "--driver-java-options", java]
-        return ["--master", master, "--jars", jars or str(jar_path()), *memory, *settings]
+        return ["--master", "local[2]", "--jars", jars or str(jar_path()), *memory, *settings]
 
 
 def surroundings(folder: Path) -> Surroundings:
@@ -225,9 +236,10 @@ class Shell:
 
 
 @contextlib.contextmanager
-def spark_sql(around: Surroundings, *extra: str) -> Iterator[Shell]:
+def spark_sql(around: Surroundings, *extra: str, jars: str | None = None) -> Iterator[Shell]:
     """A spark-sql that is up and has answered once."""
-    with running([str(BIN / "spark-sql"), *around.options(), *extra], around, "spark-sql", subprocess.PIPE) as process:
+    command = [str(BIN / "spark-sql"), *around.options(jars=jars), *extra]
+    with running(command, around, "spark-sql", subprocess.PIPE) as process:
         shell = Shell(process, around.folder)
         try:
             shell.run("SELECT 1", 120)
@@ -237,10 +249,12 @@ def spark_sql(around: Surroundings, *extra: str) -> Iterator[Shell]:
 
 
 @contextlib.contextmanager
-def server(around: Surroundings, main_class: str, port_setting: str, *extra: str) -> Iterator[int]:
+def server(
+    around: Surroundings, main_class: str, port_setting: str, *extra: str, catalog: str = "in-memory"
+) -> Iterator[int]:
     """A server of Spark's on a free port of loopback, once it listens."""
     port = free_port()
-    command = [str(BIN / "spark-submit"), "--class", main_class, *around.options()]
+    command = [str(BIN / "spark-submit"), "--class", main_class, *around.options(catalog=catalog)]
     command += ["--conf", f"{port_setting}={port}", *extra, "spark-internal"]
     with running(command, around, "server") as process:
         log = around.folder / "server.err"

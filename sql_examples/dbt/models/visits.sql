@@ -1,4 +1,4 @@
--- An Iceberg table that grows by a file a run; the hook merges them once there are enough.
+-- An Iceberg table that grows by a few files a run; the hook merges them once there are enough.
 {{ config(
     materialized='incremental',
     incremental_strategy='append',
@@ -6,4 +6,4 @@
     post_hook="CALL compact_table('{{ this }}', target => '512MB', min_input_files => 3)"
 ) }}
 SELECT id, concat('page-', id % 7) AS page, current_timestamp() AS loaded_at
-FROM range(100)
+FROM range(0, 100, 1, 4)

@@ -9,6 +9,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkContext;
 import org.apache.spark.network.util.JavaUtils;
@@ -94,21 +95,39 @@ public final class Bridge {
       Thread.currentThread().interrupt();
       throw CallFailed.cancelled("CALL was cancelled before it began.");
     }
-    CompletableFuture<JsonNode> answer = python.send(request);
-    try (ShellInterrupts ignored = ShellInterrupts.during(() -> stop(python, context, id, tag))) {
-      return successful(python.await(answer, seconds(session, "python_silence_timeout", "60s")));
-    } catch (InterruptedException interrupted) {
-      stop(python, context, id, tag);
-      try {
-        return successful(lastWord(answer));
-      } finally {
-        Thread.currentThread().interrupt();
+    AtomicBoolean unwanted = new AtomicBoolean();
+    Runnable onInterrupt =
+        () -> {
+          unwanted.set(true);
+          stop(python, context, id, tag);
+        };
+    // Listening first: once Python has the request, an interrupt must find somebody who passes it on.
+    try (ShellInterrupts ignored = ShellInterrupts.during(onInterrupt)) {
+      CompletableFuture<JsonNode> answer = python.send(request);
+      if (unwanted.get()) {
+        stop(python, context, id, tag);
       }
+      return settle(python, answer, session, () -> stop(python, context, id, tag));
     } catch (CallFailed failure) {
       if (CallFailed.PYTHON.equals(failure.getCondition())) {
         context.cancelJobsWithTag(tag);
       }
       throw failure;
+    }
+  }
+
+  /** Waits for the answer; a caller whose thread is interrupted has the call stopped, and still hears how it ended. */
+  private static JsonNode settle(
+      PythonChild python, CompletableFuture<JsonNode> answer, SparkSession session, Runnable stop) throws CallFailed {
+    try {
+      return successful(python.await(answer, seconds(session, "python_silence_timeout", "60s")));
+    } catch (InterruptedException interrupted) {
+      stop.run();
+      try {
+        return successful(lastWord(answer));
+      } finally {
+        Thread.currentThread().interrupt();
+      }
     }
   }
 
