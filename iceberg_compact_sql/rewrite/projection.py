@@ -71,8 +71,11 @@ class Projection:
             if not column.field.nullable and array.null_count:
                 raise ProjectionError(f"the required column '{column.field.name}' holds {array.null_count} nulls")
         schema = self.schema
-        if any(not a.type.equals(f.type) for a, f in zip(arrays, schema, strict=True)):
-            schema = pa.schema([f.with_type(a.type) for a, f in zip(arrays, schema, strict=True)])
+        for i, array in enumerate(arrays):
+            if pa.types.is_dictionary(array.type):
+                schema = schema.set(i, schema.field(i).with_type(array.type))
+            elif not array.type.equals(schema.field(i).type):
+                raise ProjectionError(f"column '{schema.field(i).name}' came out as {array.type}")
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -104,11 +104,16 @@ def read_table(job: RewriteJob, task: RewriteTask, *, dictionaries: bool = False
             for part in reader.parts:
                 for batch in reader.read(part.index):
                     batch.validate(full=True)
+                    assert [_value_type(f.type) for f in batch.schema] == [f.type for f in schema]
                     decoded = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in batch.columns]
                     batches.append(pa.RecordBatch.from_arrays(decoded, schema=schema))
     table = pa.Table.from_batches(batches, schema=schema)
     assert table.num_rows == expected
     return table
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def read_rows(job: RewriteJob, task: RewriteTask, *, dictionaries: bool = False) -> list[tuple[Any, ...]]:

@@ -119,11 +119,9 @@ COLUMNS = [("a", pa.int64(), 1), ("b", pa.string(), 2), ("c", pa.float64(), 3)]
 @given(
     files=st.lists(st.tuples(st.integers(1, 5), st.lists(ROW, min_size=1, max_size=12)), min_size=1, max_size=4),
     deletes=st.lists(
-        st.tuples(
-            st.integers(1, 6), st.sampled_from([(1,), (2,), (3,), (1, 2), (1, 3), (1, 2, 3)]), st.lists(ROW, max_size=4)
-        ),
-        min_size=1,
-        max_size=5,
+        st.tuples(st.integers(1, 6), st.sampled_from([(1,), (2,), (1, 3)]), st.lists(ROW, max_size=4)),
+        min_size=2,
+        max_size=7,
     ),
     memory_bytes=st.sampled_from([4, 256, 1024**2]),
 )

@@ -437,7 +437,9 @@ def test_name_mapping(tmp_path: Path) -> None:
         pa.field("m", pa.map_(pa.string(), pa.int32())),
         pa.field("other", pa.int32()),
     ]
-    path = write_file(tmp_path, fields, [(1, {"x": 2, "unknown": 3}, [{"y": 4}, None], [("k", 5)], 6)])
+    row = (1, {"x": 2, "unknown": 3}, [{"y": 4}, None], [("k", 5)], 6)
+    # The list's repeated field is called 'item' in the file; the mapping knows it by the spec's name.
+    path = write_file(tmp_path, fields, [row], use_compliant_nested_type=False)
     table = Schema(
         optional(1, "id", LongType()),
         optional(2, "struct", StructType(optional(3, "renamed", IntegerType()))),
@@ -475,6 +477,15 @@ def test_identity_partition_columns_that_are_not_in_the_file(day: object, tmp_pa
     reader.close()
     null = task_of([slice_of(path, spec_id=3, partition=(None, 2, None))])
     assert read_rows(job, null) == [(None, 7, None), (None, 8, None)]
+
+
+def test_a_null_partition_value_is_the_columns_value(tmp_path: Path) -> None:
+    """It comes before the default, as in the spec's rules for columns that a file lacks."""
+    path = write_file(tmp_path, [with_id("id", pa.int32(), 2)], [(7,)])
+    table = Schema(optional(2, "id", IntegerType()), optional(3, "kind", StringType(), initial_default="z"))
+    job = job_of(table, specs=[SPEC])
+    assert read_rows(job, task_of([slice_of(path, spec_id=3, partition=(1, 2, None))])) == [(7, None)]
+    assert read_rows(job, task_of([slice_of(path, spec_id=3, partition=(1, 2, "a"))])) == [(7, "a")]
 
 
 def test_the_file_wins_over_the_partition(tmp_path: Path) -> None:
