@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from iceberg_compact_sql.plan.filter_values import Unusable, read_date, read_moment, read_number
+from iceberg_compact_sql.sql.literals import Evaluator
 from iceberg_compact_sql.sql.units import zone
 
 _Type = exp.DataType.Type
@@ -17,6 +18,17 @@ _FLOATING = {_Type.FLOAT, _Type.DOUBLE}
 _TEXT = {_Type.TEXT, _Type.VARCHAR, _Type.CHAR}
 _MOMENT = {_Type.TIMESTAMP, _Type.TIMESTAMPTZ, _Type.TIMESTAMPLTZ, _Type.TIMESTAMPNTZ, _Type.DATETIME}
 
+_CALCULATED = (
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Anonymous,
+    exp.CurrentDate,
+    exp.CurrentTimestamp,
+    exp.Concat,
+    exp.RawString,
+    exp.TsOrDsAdd,
+)
 _TWO_SIDES = frozenset({"this", "expression"})
 # The parts of a node that are understood.
 _ARGUMENTS: dict[type, frozenset[str]] = {
@@ -44,25 +56,39 @@ def is_constant(node: exp.Expression) -> bool:
     return not any(isinstance(part, (exp.Column, exp.Dot)) for part in node.walk())
 
 
-def constant_of(node: exp.Expression, time_zone: str) -> Any:
+def constant_of(node: exp.Expression, time_zone: str, now_ms: int | None = None) -> Any:
     """The value of a constant: text, a number, a boolean, a date or a timestamp. NULL and anything else is refused."""
     refuse_unknown_parts(node)
     if isinstance(node, exp.Paren):
-        return constant_of(node.this, time_zone)
+        return constant_of(node.this, time_zone, now_ms)
     if isinstance(node, exp.Null):
         raise Unusable("nothing equals NULL, use IS NULL")
     if isinstance(node, exp.Boolean):
         return bool(node.this)
     if isinstance(node, exp.Neg):
-        number = constant_of(node.this, time_zone)
+        number = constant_of(node.this, time_zone, now_ms)
         if not _is_number(number):
             raise Unusable("only a number can be negative")
         return -number
     if isinstance(node, exp.Literal):
         return str(node.this) if node.is_string else _numeral(str(node.this))
     if isinstance(node, (exp.Cast, exp.TryCast)):
-        return _cast(constant_of(node.this, time_zone), node, time_zone)
+        return _cast(constant_of(node.this, time_zone, now_ms), node, time_zone)
+    if now_ms is not None and isinstance(node, _CALCULATED):
+        return _calculated(node, time_zone, now_ms)
     raise Unusable(f"{node.sql(dialect='spark')} is not a constant that can be used here")
+
+
+def _calculated(node: exp.Expression, time_zone: str, now_ms: int) -> Any:
+    """Constant arithmetic such as `current_date() - INTERVAL 7 DAYS`, by the rules of CALL's own arguments."""
+    now = dt.datetime.fromtimestamp(now_ms / 1000, tz=dt.timezone.utc)
+    try:
+        value = Evaluator(None, now, time_zone).value(node)
+    except (ValueError, OverflowError) as error:
+        raise Unusable(str(error)) from None
+    if not (_is_number(value) or isinstance(value, (str, dt.date))):
+        raise Unusable(f"{node.sql(dialect='spark')} is not a value that a column can be compared with")
+    return value
 
 
 def _cast(value: Any, node: exp.Cast, time_zone: str) -> Any:

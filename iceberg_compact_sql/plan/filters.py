@@ -21,7 +21,6 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 from sqlglot import exp
-from sqlglot.dialects import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
 from iceberg_compact_sql.errors import InvalidArgumentError, did_you_mean
@@ -37,6 +36,7 @@ from iceberg_compact_sql.plan.filter_predicates import (
 )
 from iceberg_compact_sql.plan.filter_spans import SPANS, span_of
 from iceberg_compact_sql.plan.filter_values import MIRRORED, NEGATED, Unusable, compare, one_of, within
+from iceberg_compact_sql.sql.grammar import CallDialect, Misplaced
 
 _COMPARISONS: dict[type, str] = {
     exp.EQ: "=",
@@ -53,13 +53,16 @@ _ALLOWED = (
 _MOST_COLUMNS_LISTED = 40
 
 
-def parse_where(text: str, schema: Schema, *, time_zone: str, case_sensitive: bool = False) -> BooleanExpression:
+def parse_where(
+    text: str, schema: Schema, *, time_zone: str, now_ms: int | None = None, case_sensitive: bool = False
+) -> BooleanExpression:
     """The expression of a filter in Spark's SQL over the columns of `schema`.
 
     Every file that holds a row for which the filter is true may match the expression. Anything outside the allow-list
-    is refused, with the reason, the place and the columns; no text is ever handed on to a SQL engine.
+    is refused, with the reason, the place and the columns; no text is ever handed on to a SQL engine. `now_ms` is what
+    current_timestamp() means; without it that is refused.
     """
-    return _Reader(text, schema, time_zone, case_sensitive).read()
+    return _Reader(text, schema, time_zone, now_ms, case_sensitive).read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +75,19 @@ class _Term:
 
 
 class _Reader:
-    def __init__(self, text: str, schema: Schema, time_zone: str, case_sensitive: bool) -> None:
+    def __init__(self, text: str, schema: Schema, time_zone: str, now_ms: int | None, case_sensitive: bool) -> None:
         self._text = text
         self._schema = schema
         self._time_zone = time_zone
+        self._now_ms = now_ms
         self._case_sensitive = case_sensitive
 
     def read(self) -> BooleanExpression:
         if not self._text.strip():
             raise self._error("it is empty", None, _ALLOWED)
-        dialect = Spark()
+        dialect = CallDialect()
         try:
-            parsed = dialect.parser().parse_into(exp.Condition, dialect.tokenize(self._text), self._text)
+            parsed: Any = dialect.parser().parse_into(exp.Condition, dialect.tokenize(self._text), self._text)
             if len(parsed) != 1 or parsed[0] is None:
                 raise self._error("it is not one expression", None, _ALLOWED)
             return self._convert(parsed[0], negate=False)
@@ -93,7 +97,8 @@ class _Reader:
             line, column = first.get("line"), first.get("col")
             where = f" (line {line}, column {column} of the filter)" if line else ""
             raise self._error(f"it cannot be read{place}{where}", None, _ALLOWED) from error
-        except SqlglotError as error:
+        except (SqlglotError, Misplaced, AttributeError, LookupError, TypeError) as error:
+            # sqlglot's builders of known functions take the number and kind of their arguments for granted.
             raise self._error("it cannot be read", None, _ALLOWED) from error
         except RecursionError as error:
             raise self._error("it is nested too deeply", None, "Use IN for long lists.") from error
@@ -143,9 +148,10 @@ class _Reader:
             left, right, operator = right, left, MIRRORED[operator]
         if not is_constant(right):
             raise Unusable("one side of a comparison must be a constant")
-        return self._compare(
-            self._term(left), NEGATED[operator] if negate else operator, constant_of(right, self._time_zone)
-        )
+        return self._compare(self._term(left), NEGATED[operator] if negate else operator, self._constant(right))
+
+    def _constant(self, node: exp.Expression) -> Any:
+        return constant_of(node, self._time_zone, self._now_ms)
 
     def _compare(self, term: _Term, operator: str, value: Any) -> BooleanExpression:
         if term.span is None:
@@ -160,12 +166,12 @@ class _Reader:
         term = self._term(left)
         if isinstance(right, exp.Null):
             return not_null(term.name) if negate else is_null(term.name)
-        found = self._compare(term, "!=" if negate else "=", constant_of(right, self._time_zone))
+        found = self._compare(term, "!=" if negate else "=", self._constant(right))
         return Or(found, is_null(term.name)) if negate else found
 
     def _in(self, node: exp.In, negate: bool) -> BooleanExpression:
         term = self._term(node.this)
-        values = [constant_of(item, self._time_zone) for item in node.expressions]
+        values = [self._constant(item) for item in node.expressions]
         if not values:
             raise Unusable("IN needs a list of constants")
         if term.span is None:
@@ -175,7 +181,7 @@ class _Reader:
 
     def _between(self, node: exp.Between, negate: bool) -> BooleanExpression:
         term = self._term(node.this)
-        low, high = constant_of(node.args["low"], self._time_zone), constant_of(node.args["high"], self._time_zone)
+        low, high = self._constant(node.args["low"]), self._constant(node.args["high"])
         if negate:
             return Or(self._compare(term, "<", low), self._compare(term, ">", high))
         return And(self._compare(term, ">=", low), self._compare(term, "<=", high))
@@ -196,7 +202,7 @@ class _Reader:
 
     def _like(self, node: exp.Like, negate: bool) -> BooleanExpression:
         negate = negate is not bool(node.args.get("negate"))
-        pattern = constant_of(node.expression, self._time_zone)
+        pattern = self._constant(node.expression)
         term = self._text_term(node.this)
         if not isinstance(pattern, str):
             raise Unusable("LIKE takes text")
@@ -208,7 +214,7 @@ class _Reader:
         return self._prefix(term, prefix, negate)
 
     def _starts_with(self, node: exp.StartsWith, negate: bool) -> BooleanExpression:
-        prefix = constant_of(node.expression, self._time_zone)
+        prefix = self._constant(node.expression)
         if not isinstance(prefix, str):
             raise Unusable("startswith takes text")
         return self._prefix(self._text_term(node.this), prefix, negate)

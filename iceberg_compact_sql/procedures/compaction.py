@@ -134,7 +134,9 @@ class Compaction:
         options = _planning_options(arguments, metadata)
         where = None
         if arguments["where"] is not None:
-            where = parse_where(arguments["where"], opened.table.schema(), time_zone=context.view.time_zone)
+            where = parse_where(
+                arguments["where"], opened.table.schema(), time_zone=context.view.time_zone, now_ms=context.now_ms
+            )
         return cls(context, arguments, opened, options, where, Prices.from_settings(context.view.conf))
 
     def plan(self) -> CompactionPlan:

@@ -59,7 +59,12 @@ class DeleteMerge:
         places = None
         if self.arguments["where"] is not None:
             table = self.opened.table
-            where = parse_where(self.arguments["where"], table.schema(), time_zone=self.context.view.time_zone)
+            where = parse_where(
+                self.arguments["where"],
+                table.schema(),
+                time_zone=self.context.view.time_zone,
+                now_ms=self.context.now_ms,
+            )
             matching = read_inventory(table, self.arguments["branch"], where)
             places = {place_of(file.spec_id, file.partition) for file in matching.files}
         return plan_delete_groups(self.inventory.deletes, self.options, places=places)

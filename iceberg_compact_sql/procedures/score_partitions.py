@@ -17,7 +17,9 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
     opened = context.open_table(arguments["table"])
     where = None
     if arguments["where"] is not None:
-        where = parse_where(arguments["where"], opened.table.schema(), time_zone=context.view.time_zone)
+        where = parse_where(
+            arguments["where"], opened.table.schema(), time_zone=context.view.time_zone, now_ms=context.now_ms
+        )
     inventory = read_inventory(opened.table, arguments["branch"], where)
     options = resolve_options(properties=opened.table.metadata.properties, target=arguments["target"])
     return score_rows(

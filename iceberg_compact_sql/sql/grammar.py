@@ -34,7 +34,7 @@ class Call:
         return self.parts[0] if len(self.parts) == 3 else None
 
 
-class _Misplaced(Exception):
+class Misplaced(Exception):
     """A sentence about a token; the parser's own errors carry no reliable position."""
 
     def __init__(self, message: str, token: Token | None) -> None:
@@ -65,7 +65,7 @@ class CallDialect(Spark):
 
         def _parse_call_arguments(self) -> list[exp.Expression]:
             if not self._match(TokenType.L_PAREN):
-                raise _Misplaced("expected ( after the procedure's name", self._curr or None)
+                raise Misplaced("expected ( after the procedure's name", self._curr or None)
             arguments: list[exp.Expression] = []
             if not self._match(TokenType.R_PAREN):
                 while True:
@@ -74,32 +74,32 @@ class CallDialect(Spark):
                         continue
                     if self._match(TokenType.R_PAREN):
                         break
-                    raise _Misplaced("expected , or )", self._curr or None)
+                    raise Misplaced("expected , or )", self._curr or None)
             if self._curr:
-                raise _Misplaced("unexpected text after the closing )", self._curr or None)
+                raise Misplaced("unexpected text after the closing )", self._curr or None)
             return arguments
 
         def _parse_call_argument(self) -> exp.Expression:
             start, name = self._curr, None
             following = self._next.token_type if self._next else None
             if not start:
-                raise _Misplaced("expected an argument", None)
+                raise Misplaced("expected an argument", None)
             if following == TokenType.FARROW:
                 name = start.text
                 self._advance(2)
             elif following == TokenType.EQ and start.token_type != TokenType.STRING:
-                raise _Misplaced(
+                raise Misplaced(
                     f"named arguments are written {start.text} => value, not {start.text} = value", self._next
                 )
             if not self._curr or self._curr.token_type in (TokenType.COMMA, TokenType.R_PAREN):
-                raise _Misplaced(f"expected a value{f' for argument {name}' if name else ''}", self._curr or None)
+                raise Misplaced(f"expected a value{f' for argument {name}' if name else ''}", self._curr or None)
             try:
                 value = self._parse_disjunction()
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                 # sqlglot's builders of known functions take the number and kind of their arguments for granted.
-                raise _Misplaced("a value that cannot be read", start) from None
+                raise Misplaced("a value that cannot be read", start) from None
             if value is None:
-                raise _Misplaced("expected a value", self._curr or None)
+                raise Misplaced("expected a value", self._curr or None)
             node = exp.Kwarg(this=exp.to_identifier(name, quoted=True), expression=value) if name else value
             node.meta["start"] = start.start
             return node
@@ -127,7 +127,7 @@ def parse_call(
         nodes = _argument_nodes(sql, name.end)
         now = dt.datetime.fromtimestamp(now_ms / 1000, tz=dt.timezone.utc)
         return Call(name.parts, _arguments(sql, name.procedure, nodes, Evaluator(args, now, time_zone)))
-    except _Misplaced as error:
+    except Misplaced as error:
         offset = error.token.start if error.token else len(sql.rstrip())
         raise _syntax_error(sql, name.procedure, str(error), offset) from None
     except TokenError:
@@ -159,9 +159,9 @@ def _argument_nodes(sql: str, start: int) -> list[exp.Expression]:
         tokens.pop()
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
-            raise _Misplaced("unexpected ; : one statement at a time", token)
+            raise Misplaced("unexpected ; : one statement at a time", token)
     if not tokens:
-        raise _Misplaced("expected ( after the procedure's name", None)
+        raise Misplaced("expected ( after the procedure's name", None)
     [statement] = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, blanked)
     assert statement is not None
     return list(statement.expressions)
@@ -199,7 +199,7 @@ def _string_value(sql: str, token: Token) -> str:
     try:
         return unquote(sql[token.start : token.end + 1])
     except ValueError as error:
-        raise _Misplaced(f"string {token.text!r} {error}", token) from None
+        raise Misplaced(f"string {token.text!r} {error}", token) from None
 
 
 def _offset_of(sql: str, line: int | None, column: int | None, highlight: str | None) -> int:

@@ -188,3 +188,21 @@ def test_case_matters_when_asked() -> None:
 def test_long_lists_are_shallow() -> None:
     parse_where(" OR ".join(f"id = {n}" for n in range(2000)), SCHEMA, time_zone="UTC")
     parse_where(f"day IN ({', '.join(repr(f'2026-01-{n:02d}') for n in range(1, 32))})", SCHEMA, time_zone="UTC")
+
+
+def test_constant_arithmetic_and_doubled_quotes() -> None:
+    now_ms = 1_767_225_600_000  # 2026-01-01 00:00:00 UTC
+    schema = Schema(
+        NestedField(1, "ts", TimestamptzType()), NestedField(2, "d", DateType()), NestedField(3, "s", StringType())
+    )
+
+    def parsed(text: str) -> str:
+        return str(parse_where(text, schema, time_zone="UTC", now_ms=now_ms))
+
+    assert parsed("ts >= current_timestamp() - INTERVAL 7 DAYS") == parsed("ts >= TIMESTAMP '2025-12-25 00:00:00'")
+    assert parsed("d < current_date() - 1") == parsed("d < DATE '2025-12-31'")
+    assert parsed("s = 'it''s'") == parsed('s = "it\'s"')
+    with pytest.raises(InvalidArgumentError, match="where is refused"):
+        parsed("ts >= current_timestamp() - ts")
+    with pytest.raises(InvalidArgumentError, match="where is refused"):
+        parsed("ts >= INTERVAL 7 DAYS")
