@@ -77,13 +77,13 @@ def _cpu_seconds() -> float:
     return sum(entry.ru_utime + entry.ru_stime for entry in usage)
 
 
-def _cat(paths: list[Path], out: Path) -> int:
+def cat_files(paths: list[Path], out: Path) -> int:
     with (out / "cat").open("wb") as sink:
         subprocess.run(["cat", *map(str, paths)], stdout=sink, check=True)
     return (out / "cat").stat().st_size
 
 
-def _plain(paths: list[Path], out: Path) -> int:
+def plain_rewrite(paths: list[Path], out: Path) -> int:
     target = out / "plain.parquet"
     with pq.ParquetWriter(target, pq.read_schema(paths[0]), compression="zstd") as writer:
         held: list[pa.Table] = []
@@ -132,8 +132,8 @@ def main() -> None:
         group = group_of(paths, job)
         print(f"{len(paths)} files, {group.input_bytes / 1e6:.1f} MB, {group.expected_files} outputs expected")
         if not given.only_ours:
-            measured("cat", lambda: _cat(paths, out))
-            measured("pyarrow, plain", lambda: _plain(paths, out))
+            measured("cat", lambda: cat_files(paths, out))
+            measured("pyarrow, plain", lambda: plain_rewrite(paths, out))
         for _ in range(given.repeat):
             measured(f"ours, {given.copy}, {given.verify}", lambda: _ours(job, group))
         print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")

@@ -1,0 +1,108 @@
+"""Ours next to Iceberg's Spark procedures, on data made here: `python -m tests.benchmarks`.
+
+--scale N      that many times the data (1: under 8 minutes on two quiet cores)
+--quick        a small run, under a minute, to see that it works
+--only a,b     some cases: copy, decode, deletes, streaming, tiny, growth, planning, upkeep, history, queries
+--json FILE    the figures as JSON; --svg FILE a bar chart
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+import iceberg_compact_sql
+from tests.benchmarks import chart, report
+from tests.benchmarks.compaction_cases import (
+    Bench,
+    copy_case,
+    decode_case,
+    deletes_case,
+    growth_case,
+    streaming_case,
+    tiny_case,
+    warm_up,
+)
+from tests.benchmarks.measuring import Measurement
+from tests.benchmarks.query_cases import QueryTime, query_times
+from tests.benchmarks.upkeep_cases import history_case, planning_case, upkeep_case
+from tests.support.java import open_lake, start_session
+
+CASES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
+    "copy": copy_case,
+    "decode": decode_case,
+    "deletes": deletes_case,
+    "streaming": streaming_case,
+    "tiny": tiny_case,
+    "growth": growth_case,
+    "planning": planning_case,
+    "upkeep": upkeep_case,
+    "history": history_case,
+}
+QUERIED = ("copy", "decode")
+QUICK_SCALE = 0.02
+# The session of the tests starts quickly and runs slowly: a comparison must not hold the compiler back.
+SESSION = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": "-XX:+UseG1GC"}
+
+
+def run(names: Sequence[str], scale: float, console: Console) -> tuple[list[Measurement], list[QueryTime]]:
+    """The cases in their order, in one session on one folder that is gone afterwards."""
+    measurements: list[Measurement] = []
+    queries: list[QueryTime] = []
+    folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
+    spark = start_session(folder / "scratch", SESSION)
+    began = time.monotonic()
+    try:
+        iceberg_compact_sql.register(spark)
+        lake = open_lake(spark, folder / "lake", "bench")
+        bench = Bench(
+            lake, folder, scale, lambda text: console.print(f"[dim]{time.monotonic() - began:6.1f}[/] {text}")
+        )
+        warm_up(bench)
+        for name in CASES:
+            if name in names:
+                measurements.extend(CASES[name](bench))
+            if name in QUERIED and name in names and "queries" in names:
+                queries.extend(query_times(bench, name))
+        lake.catalog.close()
+    finally:
+        iceberg_compact_sql.unregister(spark)
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return measurements, queries
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
+    known = [*CASES, "queries"]
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--quick", action="store_true", help=f"scale {QUICK_SCALE}")
+    parser.add_argument("--only", default=",".join(known), help="cases with commas between: %(default)s")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--svg", type=Path)
+    given = parser.parse_args(arguments)
+    names = given.only.split(",")
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"unknown case {', '.join(unknown)}; known are {', '.join(known)}")
+    scale = QUICK_SCALE if given.quick else given.scale
+    console = Console(width=150)
+    facts = report.machine()
+    measurements, queries = run(names, scale, console)
+    report.show(console, measurements, queries)
+    if given.json:
+        given.json.write_text(report.as_json(facts, scale, measurements, queries))
+    if given.svg:
+        cores = f"{facts['cores']} cores, Spark {facts['spark']}, Iceberg {facts['iceberg']}, scale {scale:g}"
+        given.svg.write_text(chart.draw(measurements, f"{cores}; (n×): Iceberg's time divided by ours"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What compaction is for: how long DuckDB and Spark scan a table before, after ours and after Iceberg's."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import duckdb
+
+from tests.benchmarks.compaction_cases import Bench
+from tests.benchmarks.twins import data_files, data_mb
+
+STATES = ("before", "ours", "iceberg")
+TURNS = 5
+SCAN = (
+    "SELECT kind, count(*), sum(amount), max(url), min(session), avg(score) FROM {source} GROUP BY kind ORDER BY kind"
+)
+FILTER = "SELECT count(*), sum(amount) FROM {source} WHERE id BETWEEN 1000 AND 3000"
+
+
+@dataclass(frozen=True)
+class QueryTime:
+    """The middle of some runs of one query by one engine on one state of a table."""
+
+    case: str
+    engine: str
+    query: str
+    state: str
+    seconds: float
+    files: int
+    size_mb: float
+
+
+def query_times(bench: Bench, case: str) -> Iterator[QueryTime]:
+    """Every engine and query on the three states that a compaction case left; answers must be the same."""
+    engines: tuple[tuple[str, Callable[[Bench, str, str], object]], ...] = (("duckdb", _duckdb), ("spark", _spark))
+    for engine, ask in engines:
+        for query, text in (("scan", SCAN), ("filter", FILTER)):
+            seconds: dict[str, list[float]] = {state: [] for state in STATES}
+            answers = set()
+            bench.say(f"{case}: {engine} {query}")
+            # The states take turns, so that none of them has the warm engine for itself.
+            for _ in range(TURNS):
+                for state in STATES:
+                    start = time.perf_counter()
+                    answer = ask(bench, f"db.{case}_{state}", text)
+                    seconds[state].append(time.perf_counter() - start)
+                    answers.add(repr(answer))
+            if len(answers) != 1:
+                raise SystemExit(f"{engine} gets different answers from the three states of {case}: {answers}")
+            for state in STATES:
+                identifier = f"db.{case}_{state}"
+                files = len(data_files(bench.lake, identifier))
+                middle = round(statistics.median(seconds[state][1:]), 3)
+                yield QueryTime(case, engine, query, state, middle, files, data_mb(bench.lake, identifier))
+
+
+def _duckdb(bench: Bench, identifier: str, text: str) -> object:
+    paths = [str(path) for path in data_files(bench.lake, identifier)]
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 2")
+        return _rounded(connection.execute(text.format(source=f"read_parquet({paths!r})")).fetchall())
+
+
+def _spark(bench: Bench, identifier: str, text: str) -> object:
+    return _rounded([tuple(row) for row in bench.lake.sql(text.format(source=bench.lake.full(identifier))).collect()])
+
+
+def _rounded(rows: list[tuple[object, ...]]) -> object:
+    """Sums of floats depend on the order of the rows in their last digits."""
+    return [tuple(float(f"{cell:.9g}") if isinstance(cell, float) else cell for cell in row) for row in rows]
