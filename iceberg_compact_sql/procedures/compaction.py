@@ -6,11 +6,9 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.commit.claim import claim, release
@@ -131,7 +129,7 @@ class Compaction:
             )
         opened = writable_table(context, arguments["table"])
         metadata = opened.table.metadata
-        options = _planning_options(arguments, metadata)
+        options = planning_options(arguments, metadata.properties, metadata.specs())
         where = None
         if arguments["where"] is not None:
             where = parse_where(
@@ -377,7 +375,10 @@ class Compaction:
         )
 
 
-def _planning_options(arguments: Arguments, metadata: TableMetadata) -> CompactionOptions:
+def planning_options(
+    arguments: Arguments, properties: Mapping[str, str], spec_ids: Collection[int] | None
+) -> CompactionOptions:
+    """What planning needs of the bound arguments of `compact_table`."""
     same_name = (
         "target",
         "min_file_size",
@@ -385,7 +386,6 @@ def _planning_options(arguments: Arguments, metadata: TableMetadata) -> Compacti
         "min_input_files",
         "delete_file_threshold",
         "delete_ratio_threshold",
-        "max_group_size",
         "max_group_files",
         "max_files",
         "rewrite_all",
@@ -397,8 +397,9 @@ def _planning_options(arguments: Arguments, metadata: TableMetadata) -> Compacti
         "copy",
     )
     return resolve_options(
-        properties=metadata.properties,
-        spec_ids={spec.spec_id for spec in metadata.partition_specs},
+        properties=properties,
+        spec_ids=spec_ids,
+        max_group_bytes=arguments["max_group_size"],
         idle_ms=arguments["idle"],
         time_budget_ms=arguments["time_budget"],
         copy_min_row_group_bytes=arguments["copy_min_row_group_size"],

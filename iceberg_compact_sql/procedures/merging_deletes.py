@@ -12,8 +12,9 @@ import pyarrow as pa
 from iceberg_compact_sql.commit.model import CommitInterrupted, NewDelete, Outcome, Replacement
 from iceberg_compact_sql.commit.replace import commit_replacements
 from iceberg_compact_sql.commit.resume import stamp_summary
-from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError
+from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.plan.filters import parse_where
+from iceberg_compact_sql.plan.options import size_limits, target_file_bytes
 from iceberg_compact_sql.plan.position_deletes import DeleteGroup, DeleteOptions, place_of, plan_delete_groups
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.outcomes import settled, writable_table
@@ -25,7 +26,6 @@ from iceberg_compact_sql.rewrite.position_files import (
     write_position_files,
 )
 from iceberg_compact_sql.sql.parameters import Arguments, Row
-from iceberg_compact_sql.sql.units import format_bytes, parse_size
 from iceberg_compact_sql.table.catalogs import OpenTable
 from iceberg_compact_sql.table.inventory import TableInventory, read_inventory
 from iceberg_compact_sql.table.paths import same_file_key
@@ -169,17 +169,8 @@ def _new_delete(group: DeleteGroup, file: PositionFile) -> NewDelete:
 
 
 def _options(arguments: Arguments, properties: Mapping[str, Any]) -> DeleteOptions:
-    target = arguments["target"] or parse_size(str(properties.get(_TARGET_PROPERTY, _TARGET_BYTES)))
-    smallest = int(0.75 * target) if arguments["min_file_size"] is None else arguments["min_file_size"]
-    largest = int(1.8 * target) if arguments["max_file_size"] is None else arguments["max_file_size"]
-    for name, value, wrong, rule in (
-        ("min_file_size", smallest, smallest >= target, "below"),
-        ("max_file_size", largest, largest <= target, "above"),
-    ):
-        if wrong:
-            raise InvalidArgumentError(
-                f"{name} {format_bytes(value)} must be {rule} target {format_bytes(target)}", argument=name, value=value
-            )
+    target = target_file_bytes(arguments["target"], properties, _TARGET_PROPERTY, _TARGET_BYTES)
+    smallest, largest = size_limits(target, arguments["min_file_size"], arguments["max_file_size"])
     return DeleteOptions(
         target,
         smallest,

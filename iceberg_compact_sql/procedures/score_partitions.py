@@ -10,7 +10,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
     """A row a partition; reads manifests only and changes nothing."""
     from iceberg_compact_sql.plan.cost import Prices
     from iceberg_compact_sql.plan.filters import parse_where
-    from iceberg_compact_sql.plan.options import resolve_options
+    from iceberg_compact_sql.plan.options import target_file_bytes
     from iceberg_compact_sql.plan.report import score_rows
     from iceberg_compact_sql.table.inventory import read_inventory
 
@@ -21,10 +21,10 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
             arguments["where"], opened.table.schema(), time_zone=context.view.time_zone, now_ms=context.now_ms
         )
     inventory = read_inventory(opened.table, arguments["branch"], where)
-    options = resolve_options(properties=opened.table.metadata.properties, target=arguments["target"])
+    target_bytes = target_file_bytes(arguments["target"], opened.table.metadata.properties)
     return score_rows(
         inventory,
-        target_bytes=options.target_bytes,
+        target_bytes=target_bytes,
         now_ms=context.now_ms,
         prices=Prices.from_settings(context.view.conf),
     )

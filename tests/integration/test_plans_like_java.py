@@ -20,12 +20,11 @@ from iceberg_compact_sql.plan.compaction import plan_compaction
 from iceberg_compact_sql.plan.cost import Prices
 from iceberg_compact_sql.plan.filters import parse_where
 from iceberg_compact_sql.plan.model import CompactionPlan
-from iceberg_compact_sql.plan.options import resolve_options
 from iceberg_compact_sql.table.inventory import read_inventory
 from iceberg_compact_sql.table.paths import same_file_key
 from tests.support import handmade
 from tests.support.java import Lake
-from tests.support.planning import MB, NOW_MS, fake_append
+from tests.support.planning import MB, NOW_MS, fake_append, options_for
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()), NestedField(2, "kind", StringType()), NestedField(3, "ts", TimestampType())
@@ -38,7 +37,7 @@ def our_plan(table: Table, options: dict[str, str], where: str | None = None) ->
     table.refresh()
     expression = parse_where(where, table.schema(), time_zone="UTC") if where else None
     inventory = read_inventory(table, "main", expression)
-    resolved = resolve_options(properties=table.properties, options=options, spec_ids=table.specs())
+    resolved = options_for(properties=table.properties, options=options, spec_ids=table.specs())
     return plan_compaction(inventory, resolved, now_ms=NOW_MS, prices=Prices(), where_given=where is not None)
 
 

@@ -7,7 +7,7 @@ plan = plan_for(inventory, target=512 * MB)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +19,11 @@ from pyiceberg.typedef import Record
 
 from iceberg_compact_sql.plan.compaction import plan_compaction
 from iceberg_compact_sql.plan.cost import Prices
-from iceberg_compact_sql.plan.model import CompactionPlan
-from iceberg_compact_sql.plan.options import resolve_options
+from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan
 from iceberg_compact_sql.plan.packing import expected_sizes
+from iceberg_compact_sql.procedures.compact_table import PROCEDURE as COMPACT_TABLE
+from iceberg_compact_sql.procedures.compaction import planning_options
+from iceberg_compact_sql.sql.binding import Given, bind
 from iceberg_compact_sql.table.inventory import SnapshotFact, TableInventory
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile, PlannedState
 
@@ -87,7 +89,16 @@ def inventory_of(
 
 def plan_for(inventory: TableInventory, now_ms: int = NOW_MS, **arguments: Any) -> CompactionPlan:
     """The plan of a call with these arguments."""
-    return plan_compaction(inventory, resolve_options(**arguments), now_ms=now_ms, prices=Prices())
+    return plan_compaction(inventory, options_for(**arguments), now_ms=now_ms, prices=Prices())
+
+
+def options_for(
+    *, properties: Mapping[str, str] | None = None, spec_ids: Collection[int] | None = None, **arguments: Any
+) -> CompactionOptions:
+    """The planning options of a call with these arguments, bound as a CALL's are."""
+    given = [Given("db.t", "table"), *(Given(value, name) for name, value in arguments.items())]
+    bound = bind(COMPACT_TABLE, given, now_ms=NOW_MS, time_zone=lambda: "UTC")
+    return planning_options(bound, properties or {}, spec_ids)
 
 
 def after_run(inventory: TableInventory, plan: CompactionPlan, *, even: bool = False) -> TableInventory:

@@ -41,8 +41,8 @@ def of(kind: str | None, sizes: list[float], **changes: Any) -> list[LiveFile]:
         ([300, 300], {}, "skip", "2 files of 300 MB on average: 2 would come out for 2, no gain"),
         ([1000, 10], {}, "rewrite", "2 files of 505 MB on average, 1 below 384 MB, 1 above 921.6 MB: rewritten into 2"),
         ([500, 500], {"rewrite_all": True}, "rewrite", "rewrite_all: 2 files of 500 MB on average rewritten into 2"),
-        ([3] * 5, {"idle_ms": HOUR_MS}, "skip", "written to 12 minutes ago, idle 1 hour"),
-        ([3] * 5, {"idle_ms": 60_000}, "rewrite", "5 files of 3 MB on average, below 384 MB: merged into 1"),
+        ([3] * 5, {"idle": "1h"}, "skip", "written to 12 minutes ago, idle 1 hour"),
+        ([3] * 5, {"idle": "1m"}, "rewrite", "5 files of 3 MB on average, below 384 MB: merged into 1"),
         ([3] * 5, {"min_score": 0.9}, "skip", "score 0.22, below min_score 0.9"),
     ],
 )
@@ -155,8 +155,8 @@ def test_orders_and_budgets() -> None:
     assert order(max_bytes="600MB") == ["kind=many", "kind=few"]
     refused = [g.reason for g in plan_for(inventory, max_bytes="600MB").groups if g.action == "skip"]
     assert refused == ["1.8 GB on top of 30 MB would exceed max_bytes 600 MB"]
-    assert order(time_budget_ms=5_000) == ["kind=many"]
-    assert order(max_cost=0.0) == []
+    assert order(time_budget="5s") == ["kind=many"]
+    assert order(max_cost=1e-12) == []
     everything = plan_for(inventory)
     assert order(max_cost=sum(group.estimated_cost for group in everything.rewrites)) != []
     assert [group.group_id for group in everything.groups] == [1, 2, 3]
