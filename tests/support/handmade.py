@@ -89,11 +89,14 @@ def make_table(
 
 def append(table: Table, rows: Sequence[Mapping[str, Any]] | pa.Table, *, branch: str = "main") -> list[str]:
     """Append rows as one new data file for each partition; gives the paths of the new files."""
-    before = set(data_paths(table, branch))
     if not isinstance(rows, pa.Table):
         rows = pa.Table.from_pylist([dict(row) for row in rows], schema=schema_to_pyarrow(table.schema()))
     table.append(rows, branch=branch)
-    return [path for path in data_paths(table, branch) if path not in before]
+    snapshot = table.metadata.snapshot_by_name(branch)
+    assert snapshot is not None
+    mine = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
+    entries = [entry for manifest in mine for entry in manifest.fetch_manifest_entry(table.io)]
+    return [entry.data_file.file_path for entry in entries if entry.snapshot_id == snapshot.snapshot_id]
 
 
 def data_paths(table: Table, branch: str = "main") -> list[str]:

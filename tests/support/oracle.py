@@ -8,6 +8,7 @@ It walks the manifests as raw Avro records and shares no code with the package u
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -27,10 +28,16 @@ def plain(path: str) -> str:
 
 def _records(path: str) -> list[dict[str, Any]]:
     """Avro records as nested dicts, exactly with the fields that the file declares."""
+    file = Path(plain(path))
+    return _parsed(file, file.stat().st_size)
 
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(file: Path, size_bytes: int) -> list[dict[str, Any]]:
+    # Metadata files never change, so that a file which is still there is parsed once.
     class Input:
         def open(self) -> Any:
-            return Path(plain(path)).open("rb")
+            return file.open("rb")
 
     with AvroFile[Any](Input()) as reader:  # type: ignore[arg-type]
         struct = reader.schema.as_struct()

@@ -163,6 +163,15 @@ FORBIDDEN: dict[str, set[int]] = {
 }
 
 
+SENTENCES = {
+    "overwrite": "was removed meanwhile",
+    "drop_of_inputs": "was removed meanwhile",
+    "second_compactor": "was removed meanwhile",
+    "expire": "no longer in the history of branch 'main'",
+    "rollback": "no longer in the history of branch 'main'",
+}
+
+
 class At:
     """Runs an operation once, at a point, on a table object of its own; keeps the rows that it left."""
 
@@ -223,8 +232,12 @@ def test_operation_at_point(tmp_path: Path, name: str, point: str) -> None:
         assert set(report.conflicts) >= forbidden
         assert set(report.conflicts) == forbidden or name == "partition_position_delete"
         assert set(report.committed) == {0, 1} - set(report.conflicts)
+        for sentence in report.conflicts.values():
+            assert SENTENCES.get(name, "rows of input file") in sentence
         expected = Outcome.COMMITTED if report.committed else Outcome.NOTHING_TO_COMMIT
         assert report.outcome is expected
+    if point != "commit.send":
+        return
     # What was left out is planned again on the new head, and goes in.
     again = [replacement(table, files, key=0)] if (files := live_files(table)) else []
     if again and len({file.spec_id for file in files}) == 1:
