@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,9 @@ def test_a_view_as_the_list_of_files(lake: Lake) -> None:
 
 def on_cluster(lake: Lake, table: str, **changes: Any) -> OrphanPlan:
     """The search as it runs for a table of millions of files, on this small one."""
-    now_ms = int(time.time() * 1000)
-    request = OrphanRequest(now_ms=now_ms, driver_files=0, **changes)
+    # Tasks run in this interpreter, whatever `python3` is on the path.
+    lake.spark.sparkContext.pythonExec = sys.executable
+    request = OrphanRequest(now_ms=int(time.time() * 1000), driver_files=0, **changes)
     return OrphanSearch(lake.load(table), request, lake.spark).find()
 
 
