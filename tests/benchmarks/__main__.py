@@ -13,7 +13,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -51,37 +53,55 @@ QUICK_SCALE = 0.02
 SESSION = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": "-XX:+UseG1GC"}
 
 
-def run(names: Sequence[str], scale: float, console: Console) -> tuple[list[Measurement], list[QueryTime]]:
+@dataclass
+class Findings:
+    """What was measured so far; told after every case, so that a run that ends early was not for nothing."""
+
+    facts: dict[str, Any]
+    scale: float
+    json: Path | None
+    svg: Path | None
+    measurements: list[Measurement] = field(default_factory=list)
+    queries: list[QueryTime] = field(default_factory=list)
+
+    def write(self) -> None:
+        if self.json:
+            self.json.write_text(report.as_json(self.facts, self.scale, self.measurements, self.queries))
+        if self.svg:
+            told = f"{self.facts['cores']} cores, Spark {self.facts['spark']}, Iceberg {self.facts['iceberg']}"
+            told += f", scale {self.scale:g}; (n×): Iceberg's time divided by ours"
+            self.svg.write_text(chart.draw(self.measurements, told))
+
+
+def run(names: Sequence[str], findings: Findings, console: Console) -> None:
     """The cases in their order, in one session on one folder that is gone afterwards."""
-    measurements: list[Measurement] = []
-    queries: list[QueryTime] = []
     folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
     spark = start_session(folder / "scratch", SESSION)
     began = time.monotonic()
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:6.1f}[/] {text}")
+
     try:
         iceberg_compact_sql.register(spark)
         lake = open_lake(spark, folder / "lake", "bench")
-        bench = Bench(
-            lake, folder, scale, lambda text: console.print(f"[dim]{time.monotonic() - began:6.1f}[/] {text}")
-        )
+        bench = Bench(lake, folder, findings.scale, say)
         warm_up(bench)
         for name in CASES:
             if name in names:
-                measurements.extend(CASES[name](bench))
+                findings.measurements.extend(CASES[name](bench))
             if name in QUERIED and name in names and "queries" in names:
-                queries.extend(query_times(bench, name))
+                findings.queries.extend(query_times(bench, name))
+            findings.write()
         lake.catalog.close()
     finally:
         iceberg_compact_sql.unregister(spark)
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    return measurements, queries
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks", description=__doc__.splitlines()[0] if __doc__ else ""
-    )
+    parser = argparse.ArgumentParser("python -m tests.benchmarks", description=(__doc__ or "").splitlines()[0])
     known = [*CASES, "queries"]
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--quick", action="store_true", help=f"scale {QUICK_SCALE}")
@@ -92,16 +112,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = given.only.split(",")
     if unknown := [name for name in names if name not in known]:
         parser.error(f"unknown case {', '.join(unknown)}; known are {', '.join(known)}")
-    scale = QUICK_SCALE if given.quick else given.scale
     console = Console(width=150)
-    facts = report.machine()
-    measurements, queries = run(names, scale, console)
-    report.show(console, measurements, queries)
-    if given.json:
-        given.json.write_text(report.as_json(facts, scale, measurements, queries))
-    if given.svg:
-        cores = f"{facts['cores']} cores, Spark {facts['spark']}, Iceberg {facts['iceberg']}, scale {scale:g}"
-        given.svg.write_text(chart.draw(measurements, f"{cores}; (n×): Iceberg's time divided by ours"))
+    scale = QUICK_SCALE if given.quick else given.scale
+    findings = Findings(report.machine(), scale, given.json, given.svg)
+    run(names, findings, console)
+    report.show(console, findings.measurements, findings.queries)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from tests.benchmarks.compaction_cases import Bench
 from tests.benchmarks.twins import data_files, data_mb
 
 STATES = ("before", "ours", "iceberg")
-TURNS = 5
 SCAN = (
     "SELECT kind, count(*), sum(amount), max(url), min(session), avg(score) FROM {source} GROUP BY kind ORDER BY kind"
 )
@@ -42,7 +41,7 @@ def query_times(bench: Bench, case: str) -> Iterator[QueryTime]:
             answers = set()
             bench.say(f"{case}: {engine} {query}")
             # The states take turns, so that none of them has the warm engine for itself.
-            for _ in range(TURNS):
+            for _ in range(5 if bench.scale >= 0.2 else 2):
                 for state in STATES:
                     start = time.perf_counter()
                     answer = ask(bench, f"db.{case}_{state}", text)
