@@ -40,7 +40,7 @@ def _session_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="iceberg-compact-sql", prog_name="iceberg-compact-sql")
 def main() -> None:
     """Iceberg table maintenance: compact, score, expire and clean tables."""
@@ -113,13 +113,19 @@ def _flag(parameter: Parameter) -> click.Parameter:
     if parameter.required:
         return click.Argument([parameter.name])
     flag = "--" + parameter.name.replace("_", "-")
-    help_text = f"{parameter.meaning} ({parameter.shown_kind}; default {parameter.shown_default})"
+    help_text = f"{parameter.meaning} (default {parameter.shown_default})"
     if parameter.kind is Kind.BOOLEAN:
         return click.Option([f"{flag}/--no-{flag[2:]}", parameter.name], default=None, help=help_text)
     if parameter.kind is Kind.MAP:
         return click.Option([_map_flag(parameter), parameter.name], multiple=True, metavar="K=V", help=help_text)
     repeated = parameter.kind in (Kind.LONGS, Kind.STRINGS)
-    return click.Option([flag, parameter.name], multiple=repeated, help=help_text)
+    return click.Option([flag, parameter.name], multiple=repeated, metavar=_metavar(parameter), help=help_text)
+
+
+def _metavar(parameter: Parameter) -> str:
+    if parameter.kind is Kind.CHOICE:
+        return f"[{'|'.join(parameter.choices)}]"
+    return str(parameter.kind.value.removeprefix("array of ").upper())
 
 
 def _map_flag(parameter: Parameter) -> str:

@@ -39,13 +39,15 @@ _SCHEMA = Schema(
 _SPEC = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="day"))
 
 
-def make_demo_table(catalog: Catalog, *, commits: int = COMMITS, rows_per_file: int = ROWS_PER_FILE) -> Table:
-    """Create `demo.events`: each commit adds a small file to each of four days; then some rows are deleted.
+def make_demo_table(
+    catalog: Catalog, *, name: str = TABLE, commits: int = COMMITS, rows_per_file: int = ROWS_PER_FILE
+) -> Table:
+    """Create the demo table: each commit adds a small file to each of four days; then some rows are deleted.
 
     The first day's rows are deleted merge-on-read, by position delete files, as streaming writers do.
     """
-    catalog.create_namespace_if_not_exists("demo")
-    table = catalog.create_table(TABLE, _SCHEMA, partition_spec=_SPEC, properties={"format-version": "2"})
+    catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+    table = catalog.create_table(name, _SCHEMA, partition_spec=_SPEC, properties={"format-version": "2"})
     random.seed(7)
     for number in range(commits):
         table.append(_rows(number * DAYS * rows_per_file, rows_per_file))

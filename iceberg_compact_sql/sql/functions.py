@@ -7,6 +7,7 @@ arguments are bound as a CALL's with `dry_run`, and the table is opened from the
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakSet
@@ -88,9 +89,15 @@ def check(name: str, view: SessionView, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _bound(procedure: Procedure, context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    given = [Given(value) for value in args] + [Given(value, key) for key, value in kwargs.items()]
+    given = [Given(_moment(value)) for value in args]
+    given += [Given(_moment(value), key) for key, value in kwargs.items()]
     arguments = bind(procedure, given, now_ms=context.now_ms, time_zone=lambda: context.view.time_zone)
     return arguments.replace(dry_run=True) if procedure.parameter("dry_run") else arguments
+
+
+def _moment(value: Any) -> Any:
+    """A timestamp with its zone: Spark hands it to a Python worker on the clock of the worker's machine."""
+    return value.astimezone() if isinstance(value, dt.datetime) and value.tzinfo is None else value
 
 
 def _register(spark: Any, name: str, view: SessionView) -> None:
