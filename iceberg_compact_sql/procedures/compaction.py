@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from iceberg_compact_sql.procedures.outcomes import writable_table
 from iceberg_compact_sql.report.progress import Progress, progress_for
 from iceberg_compact_sql.rewrite.cleaning import remove_files
 from iceberg_compact_sql.rewrite.job import build_job
-from iceberg_compact_sql.rewrite.spread import rewrite_groups
+from iceberg_compact_sql.rewrite.spread import RewriteProgress, rewrite_groups
 from iceberg_compact_sql.rewrite.task import GroupFailed, GroupOutcome, GroupRewritten
 from iceberg_compact_sql.sql.parameters import Arguments, Row
 from iceberg_compact_sql.table.catalogs import OpenTable
@@ -198,11 +198,10 @@ class Compaction:
         pending: list[tuple[FileGroup, GroupRewritten]] = []
         failures: list[tuple[FileGroup, GroupFailed]] = []
         try:
-            for outcome in self._outcomes(plan):
+            for outcome in self._outcomes(plan, progress):
                 group = by_id[outcome.group_id]
                 if isinstance(outcome, GroupRewritten):
                     pending.append((group, outcome))
-                progress.advance(group.input_bytes)
                 if isinstance(outcome, GroupFailed):
                     failures.append((group, outcome))
                     self.totals.failed_files += len(group.files)
@@ -238,7 +237,7 @@ class Compaction:
             return groups + 1
         return -(-groups // int(self.arguments["max_commits"]))
 
-    def _outcomes(self, plan: CompactionPlan) -> Iterator[GroupOutcome]:
+    def _outcomes(self, plan: CompactionPlan, progress: Progress) -> Iterator[GroupOutcome]:
         job = build_job(
             self.opened.table,
             options=self.options,
@@ -249,12 +248,14 @@ class Compaction:
             cores=self.context.cores,
         )
         for wave in self._waves(plan.rewrites):
+            wave_bytes = sum(group.input_bytes for group in wave)
             yield from rewrite_groups(
                 self.context.spark,
                 job,
                 wave,
                 description=f"compact_table {self.opened.name}: rewriting",
                 max_concurrent_groups=self.arguments["max_concurrent_groups"],
+                on_progress=_shares(wave_bytes, progress),
             )
 
     def _waves(self, groups: Sequence[FileGroup]) -> Iterator[Sequence[FileGroup]]:
@@ -373,6 +374,15 @@ class Compaction:
             f"group {group.group_id}{where} could not be rewritten: {failure.reason}{more}",
             hint=f"{self.totals.told()} With partial_progress => true the other groups are committed.",
         )
+
+
+def _shares(wave_bytes: int, progress: Progress) -> Callable[[RewriteProgress], None]:
+    """Tasks are of about even size: each one that is done is its share of the bytes."""
+
+    def told(reached: RewriteProgress) -> None:
+        progress.advance(wave_bytes / reached.tasks_total)
+
+    return told
 
 
 def planning_options(

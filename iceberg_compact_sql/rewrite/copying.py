@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -46,6 +46,7 @@ def plan_copies(
     candidates: dict[InputSlice, tuple[Hashable, frozenset[int]]] = {}
     bytes_of: Counter[Hashable] = Counter()
     decoded_bytes = others_bytes
+    decoded: set[ParquetFooter | None] = {None} if others_bytes else set()
     for reader in readers:
         chosen = set()
         for part in reader.parts:
@@ -54,12 +55,34 @@ def plan_copies(
                 bytes_of[reader.footer.signature] += part.compressed_bytes
             else:
                 decoded_bytes += part.compressed_bytes
+                decoded.add(reader.footer)
         if reader.footer is not None and chosen:
             candidates[reader.slice] = (reader.footer.signature, frozenset(chosen))
     if not candidates:
         return CopyPlan({}, settings)
-    kept, settings = _kept_apart(job, bytes_of, decoded_bytes, settings, schema)
+    required = replace(settings, required_columns=_never_null(decoded, bytes_of, schema))
+    kept, chosen_settings = _kept_apart(job, bytes_of, decoded_bytes, required, schema)
+    if required != settings and kept != set(bytes_of):
+        # Candidates that are decoded after all may hold nulls.
+        kept, chosen_settings = _kept_apart(job, bytes_of, decoded_bytes, settings, schema)
+    settings = chosen_settings
     return CopyPlan({piece: chosen for piece, (sign, chosen) in candidates.items() if sign in kept}, settings)
+
+
+def _never_null(
+    decoded: Collection[ParquetFooter | None], bytes_of: Mapping[Hashable, int], schema: pa.Schema
+) -> frozenset[str]:
+    """Columns that all decoded row groups hold as required, where the table lets them be null.
+
+    Spark writes a column so when the inserted expression cannot be null. Row groups of such a file fit together again
+    only if the decoded ones are written in the same way; where all of them are of one copied schema, that is safe.
+    """
+    signatures = {footer.signature if footer is not None else None for footer in decoded}
+    if len(signatures) != 1 or not signatures <= set(bytes_of):
+        return frozenset()
+    footer = next(footer for footer in decoded if footer is not None)
+    nullable = {column.name for column in schema if column.nullable and not pa.types.is_nested(column.type)}
+    return frozenset(leaf.name for leaf in footer.leaves if not leaf.optional and leaf.name in nullable)
 
 
 def _fits(

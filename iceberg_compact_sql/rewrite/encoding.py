@@ -75,6 +75,8 @@ class WriterSettings:
     blooms: tuple[BloomFilter, ...] = ()
     columns_without_statistics: frozenset[str] = frozenset()
     decimal_as_integer: bool = True
+    # Top-level columns that are written without room for nulls, as the row groups that they join have them.
+    required_columns: frozenset[str] = frozenset()
     notes: tuple[str, ...] = field(default=())
 
 
@@ -142,6 +144,7 @@ def encode(table: pa.Table, settings: WriterSettings, dictionary_columns: Collec
     A dictionary only where it pays: trying one that falls back to PLAIN costs time and bytes.
     """
     rows = table.num_rows
+    table = _with_required(table, settings.required_columns)
     sink = pa.BufferOutputStream()
     if settings.columns_without_statistics:
         paths = _paths_of(table.schema)
@@ -168,6 +171,16 @@ def encode(table: pa.Table, settings: WriterSettings, dictionary_columns: Collec
     ) as writer:
         writer.write_table(table, row_group_size=max(1, rows))
     return sink.getvalue()
+
+
+def _with_required(table: pa.Table, names: Collection[str]) -> pa.Table:
+    if not names:
+        return table
+    holes = [name for name in names if table.column(name).null_count]
+    if holes:
+        raise ValueError(f"column {holes[0]} has nulls, but is written as required")
+    fields = [column.with_nullable(False) if column.name in names else column for column in table.schema]
+    return pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
 
 
 def _paths_of(schema: pa.Schema) -> list[str]:

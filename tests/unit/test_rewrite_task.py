@@ -138,6 +138,30 @@ def test_decimals_are_encoded_as_the_copied_files_store_them(tmp_path: Path) -> 
     assert len(read_back(results)) == 199
 
 
+def test_rows_join_copied_files_whose_columns_are_required(bench: Bench) -> None:
+    """Spark marks a column REQUIRED in a file when the inserted expression cannot be null."""
+    required = pa.schema([field.with_nullable(False) if field.name == "id" else field for field in rows(0).schema])
+    for number in range(2):
+        bench.add(rows(200, first=200 * number).cast(required), row_group_size=100)
+    bench.delete(1, [5])
+    results = bench.rewrite(bench.job())
+    assert (len(outputs(results)), results[0].copied_row_groups) == (1, 3)
+    assert read_back(results) == [row for row in rows(400).to_pylist() if row["id"] != 205]
+
+
+def test_files_that_differ_in_what_may_be_null_are_decoded_together(bench: Bench) -> None:
+    required = pa.schema([field.with_nullable(False) if field.name == "id" else field for field in rows(0).schema])
+    holes = rows(100, first=500)
+    nulls = pa.nulls(100, pa.int64())
+    bench.add(rows(200).cast(required), row_group_size=100)
+    bench.add(holes.set_column(holes.schema.get_field_index("id"), holes.schema.field("id"), nulls))
+    bench.delete(0, [5])
+    results = bench.rewrite(bench.job())
+    assert len(outputs(results)) == 1
+    ids = pq.read_table(local(outputs(results)[0].path)).column("id")
+    assert (len(ids), ids.null_count) == (299, 100)
+
+
 def test_nothing_is_written_when_nothing_is_left(bench: Bench) -> None:
     bench.add(rows(0))
     bench.add(rows(10))
