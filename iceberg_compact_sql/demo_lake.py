@@ -19,6 +19,7 @@ from iceberg_compact_sql.commit.drafts import FileFacts, ManifestDraft, added_en
 from iceberg_compact_sql.commit.summary import replace_summary
 from iceberg_compact_sql.commit.workshop import Workshop
 from iceberg_compact_sql.plan.position_deletes import DeleteGroup
+from iceberg_compact_sql.rewrite.delete_files import PATH_FIELD_ID, POSITION_FIELD_ID
 from iceberg_compact_sql.rewrite.position_files import write_position_files
 from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import new_data_file
 from iceberg_compact_sql.table.pyiceberg_internals.transactions import replace_request, send_commit
@@ -35,6 +36,13 @@ _SCHEMA = Schema(
     NestedField(3, "kind", StringType()),
     NestedField(4, "url", StringType()),
     NestedField(5, "amount", DoubleType()),
+)
+# Readers find these columns by their reserved field ids.
+_DELETE_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(PATH_FIELD_ID)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_FIELD_ID)}),
+    ]
 )
 _SPEC = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="day"))
 
@@ -87,7 +95,7 @@ def _delete_positions(table: Table, task: FileScanTask, positions: range) -> Non
     [written] = write_position_files(
         table.io,
         DeleteGroup(0, spec.spec_id, partition, ()),
-        pa.table({"file_path": [path] * len(positions), "pos": pa.array(positions, pa.int64())}),
+        pa.table({"file_path": [path] * len(positions), "pos": positions}, schema=_DELETE_SCHEMA),
         table_location=table.location(),
         properties=metadata.properties,
         schema=table.schema(),

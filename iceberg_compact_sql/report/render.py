@@ -12,11 +12,13 @@ from iceberg_compact_sql.sql.units import format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 FORMATS = ("table", "json", "csv")
 _BYTES = ("_bytes", "bytes_count")
 _BAR_WIDTH = 36
-_FILE_WIDTH = 160
+_FILE_WIDTH = 120
+_FOLDED_WIDTH = 24
 
 
 def render(dataframe: Any, style: str) -> None:
@@ -37,34 +39,55 @@ def render(dataframe: Any, style: str) -> None:
         print_table(names, rows)
 
 
-def console_for_people() -> Console:
-    """Standard output as wide as the terminal; wide enough for whole lines in a file or a pipe."""
+def console_for_people(least_width: int = _FILE_WIDTH) -> Console:
+    """Standard output as wide as the terminal; in a file or a pipe wide enough for whole lines."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    return Console(width=None if sys.stdout.isatty() else max(_FILE_WIDTH, least_width))
 
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    """A table in the terminal; one row is shown upright, a name and a value a line."""
+    """A table in the terminal; one row, or rows that are too wide for it, stand upright: a name and a value a line."""
+    shown = [[_shown(name, value) for name, value in zip(names, row, strict=True)] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *shown, strict=True)]
+    natural = sum(widths) + 3 * len(widths) + 1
+    console = console_for_people(natural)
+    # The widest column may be folded; with less room than that a table cannot be read.
+    folded = natural - max(0, max(widths) - _FOLDED_WIDTH)
+    if (len(rows) == 1 and len(names) > 3) or (rows and folded > console.width):
+        for number, row in enumerate(shown, 1):
+            console.print(_upright(names, row, title if len(rows) == 1 else f"row {number} of {len(rows)}"))
+        return
+    console.print(_flat(names, rows, shown, title))
+    if not rows:
+        console.print("no rows")
+
+
+def _upright(names: Sequence[str], row: Sequence[str], title: str | None) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    console = console_for_people()
     table = Table(title=title, title_justify="left", header_style="bold")
-    if len(rows) == 1 and len(names) > 3:
-        table.add_column("result")
-        table.add_column("value", justify="right")
-        for name, value in zip(names, rows[0], strict=True):
-            table.add_row(name, Text(_shown(name, value)))
-    else:
-        for index, name in enumerate(names):
-            numeric = any(isinstance(row[index], (int, float)) and not isinstance(row[index], bool) for row in rows)
-            table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(_shown(name, value)) for name, value in zip(names, row, strict=True)))
-    console.print(table)
-    if not rows:
-        console.print("no rows")
+    table.add_column("result")
+    table.add_column("value", justify="right", overflow="fold")
+    for name, value in zip(names, row, strict=True):
+        table.add_row(name, Text(value))
+    return table
+
+
+def _flat(
+    names: Sequence[str], rows: Sequence[Sequence[Any]], shown: Sequence[Sequence[str]], title: str | None
+) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for index, name in enumerate(names):
+        numeric = any(isinstance(row[index], (int, float)) and not isinstance(row[index], bool) for row in rows)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in shown:
+        table.add_row(*(Text(value) for value in row))
+    return table
 
 
 def size_histogram(sizes: Sequence[int]) -> list[tuple[str, int, str]]:

@@ -65,6 +65,23 @@ def test_one_row_stands_upright_with_sizes_for_people(capsys: pytest.CaptureFixt
     ]
 
 
+def test_rows_that_are_too_wide_for_a_terminal_stand_upright(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"column_{number:02}" for number in range(20)]
+    rows = [tuple(range(20)), tuple(range(20, 40))]
+    print_table(names, rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and "column_19" in lines[1]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(names, rows)
+    upright = capsys.readouterr().out
+    assert "row 2 of 2" in upright and "column_19" in upright and max(map(len, upright.splitlines())) <= 80
+    print_table(["path", "reason"], [("a", "word " * 40), ("b", "")])
+    assert "row 1" not in capsys.readouterr().out
+
+
 def test_no_rows_and_no_columns(capsys: pytest.CaptureFixture[str]) -> None:
     render(Frame(["a", "b"], []), "table")
     assert "no rows" in capsys.readouterr().out

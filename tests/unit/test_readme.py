@@ -1,0 +1,69 @@
+"""The README says what the code says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from iceberg_compact_sql.cli import main
+from iceberg_compact_sql.procedures.maintenance import STEPS
+from iceberg_compact_sql.procedures.registry import names, procedures
+from iceberg_compact_sql.report.documentation import with_current_sections
+from iceberg_compact_sql.sql.binding import bind
+from iceberg_compact_sql.sql.grammar import parse_call
+from tests.support.readme import ROOT, TEXT, blocks, shell_lines
+
+SETUP = "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && "
+# Run by other tests: the documentation by the one below, the jar by test_jar.
+OWN_TOOLS = {
+    "python -m iceberg_compact_sql.report.documentation README.md",
+    "python -m iceberg_compact_sql.jvm.build",
+}
+
+
+def test_the_tables_are_the_declarations() -> None:
+    assert with_current_sections(TEXT, procedures()) == TEXT, next(iter(sorted(OWN_TOOLS, reverse=True)))
+    described = re.findall(r"<!-- procedure: (\w+) -->", TEXT)
+    assert sorted(described) == sorted(procedures())
+
+
+def test_the_two_commands() -> None:
+    commands = [line for line in shell_lines() if line.startswith("python3 -m venv")]
+    assert [command.removeprefix(SETUP) for command in commands] == [
+        ".venv/bin/iceberg-compact-sql quickstart",
+        ".venv/bin/python -m pytest -n 2 --dist loadfile",
+    ]
+    assert (ROOT / ".ci" / "run").read_text().rstrip().splitlines()[-1] == commands[1]
+
+
+def test_every_other_command_is_one_that_tests_run() -> None:
+    others = {line for line in shell_lines() if not line.startswith("python3 -m venv")}
+    own = {line for line in others if line.startswith("iceberg-compact-sql ")}
+    assert others - own == OWN_TOOLS
+    for line in own:
+        _, command, *arguments = shlex.split(line)
+        main.commands[command].make_context(command, arguments)
+
+
+def test_only_languages_that_are_run_or_shown() -> None:
+    assert {language for language, _ in blocks()} == {"bash", "sql", "python", "text", "properties"}
+
+
+def test_every_call_can_be_read_and_bound() -> None:
+    calls = [text for _, text in blocks("sql") if text.startswith("CALL")]
+    assert len(calls) > len(procedures())
+    for text in calls:
+        call = parse_call(text, now_ms=0)
+        assert call is not None
+        bind(names()[call.procedure], call.arguments, now_ms=0, time_zone=lambda: "UTC", called_as=call.procedure)
+
+
+def test_properties_and_settings_are_the_ones_in_the_code() -> None:
+    properties = {key for step in STEPS for key in step.properties} | {"steps"}
+    section = TEXT.split("| table property |")[1].split("\n\n")[0]
+    cells = [row.split("|")[1] for row in section.split("\n")[2:]]
+    told = {name for cell in cells for name in re.findall(r"`(?:iceberg-compact)?\.([a-z\-.]+)`", cell)}
+    assert told == properties
+    sources = "\n".join(path.read_text() for path in (ROOT / "iceberg_compact_sql").rglob("*.py"))
+    for setting in set(re.findall(r"`spark\.iceberg_compact_sql\.([\w.]+)`", TEXT)):
+        assert f'"{setting.rpartition(".")[2]}"' in sources or f"}}{setting}" in sources, setting
