@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakSet
 
+from iceberg_compact_sql import errors
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.registry import procedures
@@ -19,6 +21,9 @@ from iceberg_compact_sql.sql.binding import Given, bind
 from iceberg_compact_sql.sql.parameters import Column, Procedure, Row
 from iceberg_compact_sql.table.session_view import SessionView
 
+_OURS_IN_TRACEBACK = re.compile(
+    r"^iceberg_compact_sql\.errors\.(\w+): (.+?)(?: SQLSTATE: \w{5})?(?:; line \d+ pos \d+)?;?$", re.MULTILINE
+)
 _REGISTERED = "_iceberg_compact_functions"
 # Every session has functions of its own; `unregister` takes them from all that got them.
 _sessions: WeakSet[Any] = WeakSet()
@@ -86,6 +91,15 @@ def check(name: str, view: SessionView, args: tuple[Any, ...], kwargs: dict[str,
         _bound(procedures()[name], Context(view), args, kwargs)
     except IcebergCompactError as error:
         raise error.with_procedure(name)  # noqa: B904 - the same error, named
+
+
+def told_by_worker(error: Exception) -> IcebergCompactError | None:
+    """The error of ours that a worker raised, without the worker's traceback around it; None if it is another."""
+    found = _OURS_IN_TRACEBACK.search(str(error))
+    if found is None:
+        return None
+    cls: type[IcebergCompactError] = getattr(errors, found[1], IcebergCompactError)
+    return cls(found[2])
 
 
 def _bound(procedure: Procedure, context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

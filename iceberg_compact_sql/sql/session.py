@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import AnalysisException
+
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.registry import names, procedures
@@ -181,10 +183,26 @@ def _patch(cls: Any) -> None:
                     return as_dataframe(self, result)
             elif _FUNCTION.search(sqlQuery):
                 functions.keep_current(self, session_view(self))
-        return original(self, sqlQuery, args, **kwargs) if args is not None else original(self, sqlQuery, **kwargs)
+                return _selected(self, functools.partial(untouched, self, sqlQuery, args, kwargs))
+        return untouched(self, sqlQuery, args, kwargs)
+
+    def untouched(self: Any, query: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return original(self, query, args, **kwargs) if args is not None else original(self, query, **kwargs)
 
     sql._iceberg_compact_original = original  # type: ignore[attr-defined]
     cls.sql = sql
+
+
+def _selected(spark: Any, select: Callable[[], Any]) -> Any:
+    """Run a statement with a table function; what is wrong with its arguments is told as a CALL would tell it."""
+    try:
+        return select()
+    except AnalysisException as error:
+        told = functions.told_by_worker(error)
+        if told is None:
+            raise
+        flavour.apply(told, spark)
+        raise told from None
 
 
 def _session_class(cls: Any) -> Any:

@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import iceberg_compact_sql
+from iceberg_compact_sql import IcebergCompactError
 from tests.support.java import Lake
 
 FILES = 6
@@ -128,10 +129,17 @@ def test_follows_use_and_settings(door: Lake) -> None:
     ],
 )
 def test_wrong_arguments_are_told_before_anything_runs(door: Lake, sql: str, message: str) -> None:
-    with pytest.raises(AnalysisException) as raised:
+    with pytest.raises(IcebergCompactError) as raised:
         door.spark.sql(sql)
+    assert isinstance(raised.value, AnalysisException)
     assert message in str(raised.value)
-    assert "jdbc:" not in str(raised.value)
+    assert "jdbc:" not in str(raised.value) and "Traceback" not in str(raised.value)
+
+
+def test_errors_of_the_statement_itself_are_sparks(door: Lake) -> None:
+    with pytest.raises(AnalysisException) as raised:
+        door.spark.sql("SELECT no_such_column FROM score_partitions('pieces')")
+    assert not isinstance(raised.value, IcebergCompactError)
 
 
 def test_a_missing_table_is_told(door: Lake) -> None:

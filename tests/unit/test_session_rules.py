@@ -16,11 +16,11 @@ from pyspark.errors.exceptions.captured import AnalysisException as ClassicAnaly
 
 import iceberg_compact_sql
 from iceberg_compact_sql import IcebergCompactError
-from iceberg_compact_sql.errors import NotFoundError
+from iceberg_compact_sql.errors import InvalidArgumentError, NotFoundError
 from iceberg_compact_sql.plan.options import resolve_options
 from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.rewrite.job import build_job
-from iceberg_compact_sql.sql import flavour
+from iceberg_compact_sql.sql import flavour, functions
 from iceberg_compact_sql.sql.session import _namespace_parts
 from iceberg_compact_sql.table.catalogs import open_catalog, open_table
 from iceberg_compact_sql.table.session_view import SessionView
@@ -97,3 +97,15 @@ def test_credentials_stay_at_home(plain_lake: PlainLake, caplog: pytest.LogCaptu
     chain = [raised.value, raised.value.__cause__]
     assert all(SECRET not in f"{error} {error!r}" for error in chain)
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("ending", ["", " SQLSTATE: 38000", " SQLSTATE: 38000; line 1 pos 14"])
+def test_a_workers_traceback_is_left_out(ending: str) -> None:
+    text = (
+        "[TABLE_VALUED_FUNCTION_FAILED_TO_ANALYZE_IN_PYTHON] Failed to analyze: Traceback (most recent call last):\n"
+        '  File "functions.py", line 88, in check\n    raise error\n'
+        f"iceberg_compact_sql.errors.InvalidArgumentError: compact_table: unknown argument 'x'. See it.{ending}"
+    )
+    told = functions.told_by_worker(AnalysisException(text))
+    assert type(told) is InvalidArgumentError and str(told) == "compact_table: unknown argument 'x'. See it."
+    assert functions.told_by_worker(AnalysisException("[UNRESOLVED_COLUMN] no column 'x'")) is None
