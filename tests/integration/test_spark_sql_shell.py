@@ -83,7 +83,7 @@ def test_the_shell_survives_its_python_child(tmp_path: Path) -> None:
         around.take("stall")
         assert shell.run("CALL help()")[0]
 
-        shell.run("SET spark.iceberg_compact_sql.python_silence_timeout=2s")
+        shell.run("SET spark.iceberg_compact_sql.python_silence_timeout=5s")
         around.put("stall")
         shell.send("CALL help()")
         around.await_file("stalled")
@@ -93,6 +93,7 @@ def test_the_shell_survives_its_python_child(tmp_path: Path) -> None:
         around.take("stall")
         assert shell.run("CALL help()")[0]
 
+        shell.run("RESET spark.iceberg_compact_sql.python_silence_timeout")
         # Ctrl-C goes to the shell and to its child, as a terminal sends it.
         child = around.child_pid()
         around.put("stall")

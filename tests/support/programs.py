@@ -178,6 +178,8 @@ def running(
             stderr=err,
             text=True,
             start_new_session=True,
+            # A test run in the background ignores SIGINT, and so would everything below it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         try:
             yield process
