@@ -4,8 +4,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * A cheap look at a statement's first tokens: {@code CALL}, then the parts of a name. It only says whether asking Python
- * is worth while; the grammar of a CALL is in Python alone.
+ * A cheap look at a statement's first tokens: {@code CALL}, then the parts of a name. It only says whether to ask
+ * Python; the grammar of a CALL is in Python alone.
  */
 final class FirstTokens {
   private final String sql;

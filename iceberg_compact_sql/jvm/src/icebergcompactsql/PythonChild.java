@@ -180,9 +180,9 @@ final class PythonChild {
 
   private CallFailed lost() {
     return CallFailed.python(
-        "the Python process behind CALL (" + interpreter + ", pid " + pid() + ") " + fate() + " before it answered, and its"
-            + " Spark jobs were cancelled. Whether the call changed its table is not known: look at the table's snapshots,"
-            + " then run the call again.");
+        "the Python process behind CALL (" + interpreter + ", pid " + pid() + ") " + fate() + " before it answered, and"
+            + " its Spark jobs were cancelled. Whether the call changed its table is not known: look at the table's"
+            + " snapshots, then run the call again.");
   }
 
   private String startFailure() {
@@ -209,8 +209,8 @@ final class PythonChild {
     } catch (TimeoutException late) {
       process.destroyForcibly();
       throw new PythonUnavailable(
-          "CALL needs Python, and '" + interpreter + "' did not answer within " + timeoutSeconds + " seconds: try again,"
-              + " or raise spark.iceberg_compact_sql.python_start_timeout.");
+          "CALL needs Python, and '" + interpreter + "' did not answer within " + timeoutSeconds + " seconds: try"
+              + " again, or raise spark.iceberg_compact_sql.python_start_timeout.");
     } catch (ExecutionException failure) {
       throw (PythonUnavailable) failure.getCause();
     }
