@@ -79,6 +79,8 @@ def regroup_manifests(
     """
     builder = _Builder(spec_id, summary)
     attempted = commit_snapshot(table, branch=branch, table_uuid=str(table.metadata.table_uuid), build=builder.build)
+    if attempted.interrupted is not None:
+        raise attempted.interrupted
     done = attempted.draft.tag if attempted.draft is not None else Regrouping(0, 0)
     return attempted, done
 

@@ -28,6 +28,12 @@ def compact(lake: Lake, table: str = "db.t", extra: str = "") -> dict[str, Any]:
     return row.asDict()
 
 
+def insert_range(lake: Lake, number: int, rows: int, columns: str, table: str = "db.t") -> None:
+    """Append rows number * rows .. as one file; `columns` is a select list over `id`."""
+    span = f"range({number * rows}, {number * rows + rows})"
+    lake.sql(f"INSERT INTO {lake.full(table)} SELECT /*+ COALESCE(1) */ {columns} FROM {span}")
+
+
 def contents(lake: Lake, table: str = "db.t", branch: str | None = None) -> Counter[str]:
     """Rows as Java reads them, each rendered by Java itself: NaN, nulls inside structs and bytes compare as text."""
     version = f" VERSION AS OF '{branch}'" if branch else ""
@@ -117,7 +123,7 @@ def test_schema_evolution_is_resolved_by_field_id(lake: Lake) -> None:
         "ALTER COLUMN c FIRST",
     ):
         lake.sql(f"ALTER TABLE {name} {change}")
-        lake.sql(f"INSERT INTO {name} (id) VALUES ({hash(change) % 1000})")
+        lake.sql(f"INSERT INTO {name} (id) VALUES ({len(change) * 1000})")
     lake.sql(f"ALTER TABLE {name} DROP COLUMN a")
     lake.sql(f"ALTER TABLE {name} ADD COLUMN a STRING")
     lake.sql(f"INSERT INTO {name} (id, a, b, c) VALUES (77, 'new a', 'new b', 'new c')")
@@ -131,9 +137,7 @@ def test_all_kinds_of_deletes(lake: Lake) -> None:
     name = lake.full("db.t")
     lake.sql(f"CREATE TABLE {name} (id BIGINT, k STRING, v INT) USING iceberg TBLPROPERTIES ({MOR})")
     for number in range(6):
-        lake.sql(
-            f"INSERT INTO {name} SELECT id, IF(id % 4 = 0, NULL, concat('k', id % 4)), id FROM range({number * 10}, {number * 10 + 10})"
-        )
+        insert_range(lake, number, 10, "id, IF(id % 4 = 0, NULL, concat('k', id % 4)), id")
     lake.sql(f"DELETE FROM {name} WHERE id % 7 = 0")
     lake.equality_delete("db.t", ["id"], [(11,), (12,)])
     lake.equality_delete("db.t", ["k", "v"], [(None, 20), ("k1", 21)])
@@ -179,7 +183,8 @@ def test_partitions(lake: Lake, layout: str) -> None:
     values = ["'a/b c'", "'ü=%25'", "NULL", "''"]
     for number in range(5):
         rows = ", ".join(
-            f"({number * 10 + i}, {value}, TIMESTAMP '1969-12-31 23:00:00' + INTERVAL {i} HOURS, DATE '2026-01-0{i + 1}', {i}.50)"
+            f"({number * 10 + i}, {value}, TIMESTAMP '1969-12-31 23:00:00' + INTERVAL {i} HOURS, "
+            f"DATE '2026-01-0{i + 1}', {i}.50)"
             for i, value in enumerate(values)
         )
         lake.sql(f"INSERT INTO {name} VALUES {rows}")
@@ -204,15 +209,11 @@ def test_files_of_old_specs_go_to_the_current_one(lake: Lake) -> None:
         f"CREATE TABLE {name} (id BIGINT, s STRING, d DATE) USING iceberg PARTITIONED BY (s) TBLPROPERTIES ({MOR})"
     )
     for number in range(4):
-        lake.sql(
-            f"INSERT INTO {name} SELECT id, IF(id % 2 = 0, 'a', NULL), DATE '2026-01-01' + INT(id % 3) FROM range({number * 10}, {number * 10 + 10})"
-        )
+        insert_range(lake, number, 10, "id, IF(id % 2 = 0, 'a', NULL), DATE '2026-01-01' + INT(id % 3)")
     lake.sql(f"ALTER TABLE {name} DROP PARTITION FIELD s")
     lake.sql(f"ALTER TABLE {name} ADD PARTITION FIELD days(d)")
     for number in range(4, 6):
-        lake.sql(
-            f"INSERT INTO {name} SELECT id, 'b', DATE '2026-01-01' + INT(id % 3) FROM range({number * 10}, {number * 10 + 10})"
-        )
+        insert_range(lake, number, 10, "id, 'b', DATE '2026-01-01' + INT(id % 3)")
     lake.sql(f"DELETE FROM {name} WHERE id IN (3, 44)")
     before = contents(lake)
     done = compact(lake, extra="min_input_files => 2")
@@ -228,10 +229,11 @@ def test_files_of_old_specs_go_to_the_current_one(lake: Lake) -> None:
 def test_format_version_1(lake: Lake) -> None:
     name = lake.full("db.t")
     lake.sql(
-        f"CREATE TABLE {name} (id BIGINT, s STRING) USING iceberg PARTITIONED BY (s) TBLPROPERTIES ('format-version'='1')"
+        f"CREATE TABLE {name} (id BIGINT, s STRING) USING iceberg PARTITIONED BY (s) "
+        "TBLPROPERTIES ('format-version'='1')"
     )
     for number in range(5):
-        lake.sql(f"INSERT INTO {name} SELECT id, concat('p', id % 2) FROM range({number * 4}, {number * 4 + 4})")
+        insert_range(lake, number, 4, "id, concat('p', id % 2)")
     before = contents(lake)
     done = compact(lake)
     assert (done["rewritten_data_files_count"], done["added_data_files_count"]) == (10, 2)
@@ -240,7 +242,7 @@ def test_format_version_1(lake: Lake) -> None:
 
 def test_format_version_3_is_refused(lake: Lake) -> None:
     lake.sql(f"CREATE TABLE {lake.full('db.t')} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version'='3')")
-    with pytest.raises(IcebergCompactError, match="compact_table: table '.*' has format version 3"):
+    with pytest.raises(IcebergCompactError, match=r"compact_table: table '.*' has format version 3"):
         compact(lake)
 
 
@@ -271,7 +273,7 @@ def test_where_chooses_files_and_loses_no_row(lake: Lake) -> None:
     done = compact(lake, extra="where => \"day = DATE '2026-01-02' AND id >= 0\"")
     assert (done["rewritten_data_files_count"], done["added_data_files_count"]) == (5, 1)
     assert contents(lake) == before
-    with pytest.raises(IcebergCompactError, match="compact_table: .*where.*nope"):
+    with pytest.raises(IcebergCompactError, match=r"compact_table: .*where.*nope"):
         compact(lake, extra="where => 'nope = 1'")
 
 
@@ -309,9 +311,7 @@ def test_row_groups_are_copied_with_page_indexes_and_bloom_filters(lake: Lake) -
         "'write.parquet.page-row-limit'='2000')"
     )
     for number in range(5):
-        lake.sql(
-            f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, sha2(cast(id as string), 256), rand(1) FROM range({number * 20000}, {number * 20000 + 20000})"
-        )
+        insert_range(lake, number, 20_000, "id, sha2(cast(id as string), 256), rand(1)")
     lake.sql(f"DELETE FROM {name} WHERE id = 50001")
     before = lake.sql(f"SELECT count(*), sum(id), sum(hash(*)), count(DISTINCT s) FROM {name}").first()
     done = compact(lake, extra="copy_min_row_group_size => '10KB'")
@@ -341,7 +341,7 @@ def test_concurrent_changes_win_no_row_back(lake: Lake, point: str, race: str) -
     name = lake.full("db.t")
     lake.sql(f"CREATE TABLE {name} (id BIGINT, v INT) USING iceberg TBLPROPERTIES ({MOR})")
     for number in range(5):
-        lake.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, id FROM range({number * 10}, {number * 10 + 10})")
+        insert_range(lake, number, 10, "id, id")
     acts = {
         "append": [f"INSERT INTO {name} VALUES (1000, 1)"],
         "position delete": [f"DELETE FROM {name} WHERE id = 13"],
