@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import tempfile
 import time
@@ -59,18 +60,24 @@ class Findings:
 
     facts: dict[str, Any]
     scale: float
-    json: Path | None
-    svg: Path | None
+    json_path: Path | None
+    svg_path: Path | None
     measurements: list[Measurement] = field(default_factory=list)
     queries: list[QueryTime] = field(default_factory=list)
 
     def write(self) -> None:
-        if self.json:
-            self.json.write_text(report.as_json(self.facts, self.scale, self.measurements, self.queries))
-        if self.svg:
+        """Figures of earlier runs in the same file stay, for cases that this run did not measure."""
+        if self.json_path:
+            document = report.as_document(self.facts, self.scale, self.measurements, self.queries)
+            earlier = json.loads(self.json_path.read_text()) if self.json_path.exists() else None
+            self.json_path.write_text(json.dumps(report.joined(earlier, document), indent=1) + "\n")
+        if self.svg_path:
             told = f"{self.facts['cores']} cores, Spark {self.facts['spark']}, Iceberg {self.facts['iceberg']}"
             told += f", scale {self.scale:g}; (n×): Iceberg's time divided by ours"
-            self.svg.write_text(chart.draw(self.measurements, told))
+            drawn = self.measurements
+            if self.json_path:
+                drawn = report.measurements_in(json.loads(self.json_path.read_text()))
+            self.svg_path.write_text(chart.draw(drawn, told))
 
 
 def run(names: Sequence[str], findings: Findings, console: Console) -> None:

@@ -53,7 +53,8 @@ def build(folder: Path, snapshots: int, window: int) -> Table:
         listing = f"file://{root}/metadata/snap-{at}.avro"
         with write_manifest_list(2, table.io.new_output(listing), at, at - 1 or None, at, "null") as writer:
             writer.add_manifests(manifests)
-        updates.append(_snapshot(at, listing))
+        # Later than the table itself: Java reads no metadata whose history runs backwards.
+        updates.append(_snapshot(at, listing, table.metadata.last_updated_ms + at))
     head = SetSnapshotRefUpdate.model_validate({"ref-name": "main", "type": "branch", "snapshot-id": snapshots})
     catalog.commit_table(table, (), (*updates, head))
     return catalog.load_table("db.t")
@@ -84,12 +85,12 @@ def _manifest(table: Table, root: Path, at: int) -> ManifestFile:
     return made
 
 
-def _snapshot(at: int, listing: str) -> AddSnapshotUpdate:
+def _snapshot(at: int, listing: str, timestamp_ms: int) -> AddSnapshotUpdate:
     fields = {
         "snapshot-id": at,
         "parent-snapshot-id": at - 1 or None,
         "sequence-number": at,
-        "timestamp-ms": 1_700_000_000_000 + at,
+        "timestamp-ms": timestamp_ms,
         "manifest-list": listing,
         "summary": Summary(operation=Operation.APPEND),
         "schema-id": 0,

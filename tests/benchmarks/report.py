@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from typing import Any
 
@@ -90,14 +89,32 @@ def ratios(one: Measurement, measurements: Sequence[Measurement]) -> tuple[float
     return wall_x, other.cpu_s / one.cpu_s if one.cpu_s else None, size
 
 
-def as_json(
+def as_document(
     facts: dict[str, Any], scale: float, measurements: Sequence[Measurement], queries: Sequence[QueryTime]
-) -> str:
+) -> dict[str, Any]:
     """Everything as one document."""
     rows = []
     for one in measurements:
         wall_x, cpu_x, size = ratios(one, measurements)
         named = {"wall_times_less": wall_x, "cpu_times_less": cpu_x, "size_to_iceberg": size}
-        rows.append({**asdict(one), **{key: round(value, 3) for key, value in named.items() if value is not None}})
-    document = {"machine": facts, "scale": scale, "measurements": rows, "queries": [asdict(query) for query in queries]}
-    return json.dumps(document, indent=1) + "\n"
+        found = {key: round(value, 3) for key, value in named.items() if value is not None}
+        rows.append({**asdict(one), **found, "scale": scale})
+    told = [{**asdict(query), "scale": scale} for query in queries]
+    return {"machine": facts, "measurements": rows, "queries": told}
+
+
+def joined(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+    """This run's figures, and those of an earlier one for cases that this run has not."""
+    if earlier is None:
+        return now
+    document = dict(now)
+    for part in ("measurements", "queries"):
+        cases = {row["case"] for row in now[part]}
+        document[part] = [row for row in earlier[part] if row["case"] not in cases] + now[part]
+    return document
+
+
+def measurements_in(document: dict[str, Any]) -> list[Measurement]:
+    """The measurements of a document again."""
+    names = [field.name for field in fields(Measurement)]
+    return [Measurement(**{name: row[name] for name in names}) for row in document["measurements"]]
