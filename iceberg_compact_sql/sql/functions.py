@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 from iceberg_compact_sql import errors
-from iceberg_compact_sql.errors import IcebergCompactError
+from iceberg_compact_sql.errors import IcebergCompactError, MissingDependencyError
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.sql.binding import Given, bind
@@ -81,6 +81,12 @@ def planned_rows(name: str, view: SessionView, args: tuple[Any, ...], kwargs: di
     try:
         arguments = _bound(procedure, context, args, kwargs)
         return procedure.run(context, arguments)
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"the Python package '{error.name}' is missing on the Spark workers",
+            procedure=name,
+            hint="Install iceberg-compact-sql in the Python that spark.pyspark.python or PYSPARK_PYTHON names there.",
+        ) from None
     except IcebergCompactError as error:
         raise error.with_procedure(name)  # noqa: B904 - the same error, named
 

@@ -110,7 +110,7 @@ def _use_this_python(spark: Any) -> None:
     if flavour.is_connect(spark) or os.environ.get("PYSPARK_PYTHON"):
         return
     context = spark.sparkContext
-    if context.master.startswith("local") and context.getConf().get("spark.pyspark.python") is None:
+    if context.master.startswith("local") and spark.conf.get("spark.pyspark.python", None) is None:
         context.pythonExec = sys.executable
 
 

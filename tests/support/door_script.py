@@ -22,6 +22,9 @@ def facts_of(kind: str, folder: Path) -> dict[str, Any]:
     """Run this script and give its facts."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
     environment |= {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", "HOME": str(folder)}
+    if kind == "connect":
+        # A client cannot tell a server which Python its workers take; a classic session is told by `register`.
+        environment["PYSPARK_PYTHON"] = sys.executable
     command = [sys.executable, "-m", "tests.support.door_script", kind, str(folder)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
@@ -109,8 +112,8 @@ def used(spark: Any, kind: str) -> dict[str, Any]:
     facts["named"] = spark.sql(scored.format(":t"), args={"t": name}).collect()[0].data_files
     facts["positional"] = spark.sql(scored.format("?"), args=[name]).collect()[0].data_files
     facts["formatted"] = spark.sql(scored.format("{t}"), t=name).collect()[0].data_files
-    # Connect has no newSession; a second client session is as good.
-    other = spark.newSession() if kind == "plain" else spark.builder.create()
+    # Connect has no newSession.
+    other = spark.newSession() if kind == "plain" else spark
     facts["new_session"] = other.sql(f"CALL score_partitions('{name}')").collect()[0].data_files
     selected = f"SELECT count(*) AS n FROM compact_table('{name}', target => '1MB') WHERE action = 'rewrite'"
     facts["function"] = spark.sql(selected).collect()[0].n
