@@ -16,7 +16,7 @@ from pyspark.errors.exceptions.captured import AnalysisException as ClassicAnaly
 
 import iceberg_compact_sql
 from iceberg_compact_sql import IcebergCompactError
-from iceberg_compact_sql.errors import InvalidArgumentError, NotFoundError
+from iceberg_compact_sql.errors import InvalidArgumentError, MissingDependencyError, NotFoundError
 from iceberg_compact_sql.plan.options import resolve_options
 from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.rewrite.job import build_job
@@ -109,3 +109,11 @@ def test_a_workers_traceback_is_left_out(ending: str) -> None:
     told = functions.told_by_worker(AnalysisException(text))
     assert type(told) is InvalidArgumentError and str(told) == "compact_table: unknown argument 'x'. See it."
     assert functions.told_by_worker(AnalysisException("[UNRESOLVED_COLUMN] no column 'x'")) is None
+
+
+def test_a_worker_without_our_packages_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "iceberg_compact_sql.plan.report", None)
+    with pytest.raises(
+        MissingDependencyError, match=r"^compact_table: the Python package '.*' is missing on the Spark"
+    ):
+        functions.planned_rows("compact_table", SessionView(), ("db.t",), {})
