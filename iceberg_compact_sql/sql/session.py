@@ -110,7 +110,8 @@ def _use_this_python(spark: Any) -> None:
     if flavour.is_connect(spark) or os.environ.get("PYSPARK_PYTHON"):
         return
     context = spark.sparkContext
-    if context.master.startswith("local") and spark.conf.get("spark.pyspark.python", None) is None:
+    # One question: `getConf` copies entry by entry, and `spark.conf` would set up the whole SQL session for it.
+    if context.master.startswith("local") and context._conf.get("spark.pyspark.python") is None:
         context.pythonExec = sys.executable
 
 
