@@ -97,9 +97,10 @@ def run(names: Sequence[str], findings: Findings, console: Console) -> None:
         for name in CASES:
             if name in names:
                 findings.measurements.extend(CASES[name](bench))
+                findings.write()
             if name in QUERIED and name in names and "queries" in names:
                 findings.queries.extend(query_times(bench, name))
-            findings.write()
+                findings.write()
         lake.catalog.close()
     finally:
         iceberg_compact_sql.unregister(spark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -42,7 +43,7 @@ import iceberg_compact_sql
 from iceberg_compact_sql import events
 from iceberg_compact_sql.rewrite import spread
 
-master, warehouse, conf, worker, speculate = sys.argv[1:]
+master, warehouse, conf, worker = sys.argv[1:]
 builder = SparkSession.builder.master(master)
 for key, value in json.loads(conf).items():
     builder = builder.config(key, value)
@@ -102,8 +103,6 @@ def live_rows(table: Table) -> pa.Table:
 
 
 def drive(lake: PlainLake, cluster: Cluster, folder: Path, *, kill: bool, speculate: bool) -> dict[str, object]:
-    import json
-
     conf = {
         **lake.conf,
         "spark.ui.enabled": "false",
@@ -131,7 +130,7 @@ def drive(lake: PlainLake, cluster: Cluster, folder: Path, *, kill: bool, specul
     program = folder / "driver.py"
     program.write_text(DRIVER)
     done = subprocess.run(
-        [sys.executable, str(program), cluster.url, str(lake.folder), json.dumps(conf), worker, str(speculate)],
+        [sys.executable, str(program), cluster.url, str(lake.folder), json.dumps(conf), worker],
         env=environment,
         cwd=folder,
         capture_output=True,
