@@ -109,11 +109,13 @@ def one_per_data_file(properties: Mapping[str, str]) -> bool:
 
 
 def _write(io: FileIO, path: str, rows: pa.Table) -> int:
+    # Java finds both columns by their field ids, which stand in the schema.
+    rows = rows.cast(_SCHEMA)
     buffer = pa.BufferOutputStream()
     pq.write_table(rows, buffer, compression="zstd", use_dictionary=["file_path"], row_group_size=_ROWS_AT_ONCE)
     data = buffer.getvalue()
     # Proof before commit: what was encoded reads back as what was meant.
-    if not pq.read_table(pa.BufferReader(data)).cast(_SCHEMA).equals(rows.cast(_SCHEMA)):
+    if not pq.read_table(pa.BufferReader(data)).cast(_SCHEMA).equals(rows):
         raise OSError(f"position deletes for {path} do not read back as written")
     sink = open_sink(io, path)
     try:

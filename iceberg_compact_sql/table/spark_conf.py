@@ -55,6 +55,10 @@ _HADOOP_TO_S3 = {
 }
 
 
+# Iceberg's jar puts this into a session for reads by path; nobody names a table in it.
+_JARS_OWN_CATALOG = "default_iceberg"
+
+
 def spark_catalog_names(conf: Mapping[str, str]) -> tuple[str, ...]:
     """Names of the Iceberg catalogs in Spark's settings.
 
@@ -64,7 +68,7 @@ def spark_catalog_names(conf: Mapping[str, str]) -> tuple[str, ...]:
     names = dict.fromkeys(
         key[len(CATALOG_PREFIX) :].partition(".")[0] for key in conf if key.startswith(CATALOG_PREFIX)
     )
-    return tuple(name for name in names if _is_iceberg(conf, name))
+    return tuple(name for name in names if name != _JARS_OWN_CATALOG and _is_iceberg(conf, name))
 
 
 def pyiceberg_properties(conf: Mapping[str, str], name: str) -> dict[str, str]:

@@ -201,3 +201,12 @@ def test_what_is_no_secret_stays() -> None:
     text = "cannot reach http://host:8181/v1/config for table db.tokens; oauth2-server-uri=http://auth/x"
     assert redact(text) == text
     assert not is_secret("token-exchange-enabled")
+
+
+def test_the_catalog_that_icebergs_jar_makes_for_itself_is_nobodys() -> None:
+    conf = {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "rest",
+        "spark.sql.catalog.default_iceberg": "org.apache.iceberg.spark.SparkCatalog",
+    }
+    assert spark_catalog_names(conf) == ("lake",)
