@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -36,7 +37,9 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class _Tree:
+class _Account:
+    """What one process has used since it began."""
+
     cpu_s: float
     resident_bytes: int
     read_bytes: int
@@ -45,70 +48,90 @@ class _Tree:
 
 def measure(case: str, side: str, work: Callable[[], Any]) -> tuple[Measurement, Any]:
     """Do the work once; its cost, and what it gave."""
-    before = _look()
-    peak = _Peak(before.resident_bytes)
+    tree = _Tree()
+    before_bytes = tree.resident_bytes
     start = time.perf_counter()
-    with peak:
+    with tree:
         result = work()
-    wall_s = time.perf_counter() - start
-    after = _look()
-    highest = max(peak.highest_bytes, after.resident_bytes)
+        wall_s = time.perf_counter() - start
+    used = tree.used()
     cost = Measurement(
         case,
         side,
         wall_s=round(wall_s, 3),
-        cpu_s=round(after.cpu_s - before.cpu_s, 2),
-        peak_mb=round(highest / MB),
-        grown_mb=round((highest - before.resident_bytes) / MB),
-        read_mb=round((after.read_bytes - before.read_bytes) / MB, 1),
-        written_mb=round((after.written_bytes - before.written_bytes) / MB, 1),
+        cpu_s=round(used.cpu_s, 2),
+        peak_mb=round(tree.highest_bytes / MB),
+        grown_mb=round((tree.highest_bytes - before_bytes) / MB),
+        read_mb=round(used.read_bytes / MB, 1),
+        written_mb=round(used.written_bytes / MB, 1),
     )
     return cost, result
 
 
-class _Peak:
-    """The highest resident memory of the tree while the block runs."""
+class _Tree:
+    """This process and all that it started, looked at again and again while the block runs.
 
-    def __init__(self, start_bytes: int) -> None:
-        self.highest_bytes = start_bytes
+    Each process has an account of its own, which stays when the process ends: Spark's Python workers come and go. Bytes
+    of a process that was waited for are in its parent's account too, so they are counted there; CPU seconds are not.
+    """
+
+    def __init__(self) -> None:
+        self._first = self._last = self._look()
+        self.resident_bytes = self.highest_bytes = sum(one.resident_bytes for one in self._first.values())
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> _Peak:
+    def __enter__(self) -> _Tree:
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._thread.join()
+        self._take()
 
-    def _sample(self) -> None:
+    def used(self) -> _Account:
+        """What all processes used between the first look and the last one at each."""
+        nothing = _Account(0.0, 0, 0, 0)
+        present = _present()
+        cpu_s, read_bytes, written_bytes = 0.0, 0, 0
+        for key, last in self._last.items():
+            first = self._first.get(key, nothing)
+            cpu_s += last.cpu_s - first.cpu_s
+            kept = last if key in present else nothing
+            read_bytes += kept.read_bytes - first.read_bytes
+            written_bytes += kept.written_bytes - first.written_bytes
+        return _Account(cpu_s, self.highest_bytes, read_bytes, written_bytes)
+
+    def _watch(self) -> None:
         while not self._ended.wait(_SAMPLE_EVERY_S):
-            resident_bytes = 0
-            for process in _processes():
-                try:
-                    resident_bytes += process.memory_info().rss
-                except psutil.Error:
-                    continue
-            self.highest_bytes = max(self.highest_bytes, resident_bytes)
+            self._take()
+
+    def _take(self) -> None:
+        seen = self._look()
+        self.highest_bytes = max(self.highest_bytes, sum(one.resident_bytes for one in seen.values()))
+        self._last = {**self._last, **seen}
+
+    @staticmethod
+    def _look() -> dict[tuple[int, float], _Account]:
+        """An account a process; one that ended and was not waited for yet has nothing to tell any more."""
+        accounts = {}
+        for key, process in _present().items():
+            try:
+                times, memory = process.cpu_times(), process.memory_info()
+                counters: Any = process.io_counters() if hasattr(process, "io_counters") else None
+            except psutil.Error:
+                continue
+            read_bytes, written_bytes = getattr(counters, "read_chars", 0), getattr(counters, "write_chars", 0)
+            accounts[key] = _Account(times.user + times.system, memory.rss, read_bytes, written_bytes)
+        return accounts
 
 
-def _processes() -> list[psutil.Process]:
+def _present() -> dict[tuple[int, float], psutil.Process]:
+    """The processes that exist, by id and the moment when they began: ids are used again."""
     me = psutil.Process()
-    return [me, *me.children(recursive=True)]
-
-
-def _look() -> _Tree:
-    cpu_s, resident_bytes, read_bytes, written_bytes = 0.0, 0, 0, 0
-    for process in _processes():
-        try:
-            times, memory = process.cpu_times(), process.memory_info()
-            counters: Any = process.io_counters() if hasattr(process, "io_counters") else None
-        except psutil.Error:
-            continue
-        # A child that has ended and was waited for is in its parent's account.
-        cpu_s += times.user + times.system + times.children_user + times.children_system
-        resident_bytes += memory.rss
-        read_bytes += getattr(counters, "read_chars", 0)
-        written_bytes += getattr(counters, "write_chars", 0)
-    return _Tree(cpu_s, resident_bytes, read_bytes, written_bytes)
+    found = {}
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            found[process.pid, process.create_time()] = process
+    return found
