@@ -10,7 +10,8 @@ import pytest
 from tests.benchmarks.measuring import measure
 
 CHILD = (
-    "import time; open('/dev/null', 'wb').write(bytearray(64 * 2**20)); print('written', flush=True); time.sleep(0.3)"
+    "import time; open('/dev/null', 'wb').write(bytearray(64 * 2**20)); print('written', flush=True)"
+CHILD += "; time.sleep(0.3)"
 )
 
 
