@@ -9,10 +9,8 @@ import pytest
 
 from tests.benchmarks.measuring import measure
 
-CHILD = (
-    "import time; open('/dev/null', 'wb').write(bytearray(64 * 2**20)); print('written', flush=True)"
-CHILD += "; time.sleep(0.3)"
-)
+WRITING = "import time; open('/dev/null', 'wb').write(bytearray(64 * 2**20))"
+CHILD = f"{WRITING}; print('written', flush=True); time.sleep(0.3)"
 
 
 def test_a_child_is_counted_once_and_what_it_did_before_not_at_all() -> None:
