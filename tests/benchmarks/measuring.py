@@ -29,8 +29,8 @@ class Measurement:
     cpu_s: float
     peak_mb: float
     grown_mb: float
-    read_mb: float
-    written_mb: float
+    read_mb: float | None
+    written_mb: float | None
     output_mb: float | None = None
     files: int | None = None
     note: str = ""
