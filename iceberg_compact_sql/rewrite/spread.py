@@ -33,6 +33,7 @@ _log = logging.getLogger("iceberg_compact_sql")
 # Below this a Spark job costs more than it saves: its floor is 0.2 s, and a second for a fresh Python worker.
 IN_PROCESS_BYTES = 64 * 1024**2
 IN_PROCESS_TASKS = 32
+_LOCAL_FACTOR = 8
 # What a task closure may weigh; Spark ships it with every task.
 _CLOSURE_BYTES = 1_500_000
 _JOBS_AT_ONCE = 2
@@ -83,7 +84,7 @@ def rewrite_groups(
     input_bytes = sum(group.input_bytes for group in groups)
     events.reach("rewrite.start", tasks=len(flat), input_bytes=input_bytes)
     accounts = GroupAccounts(io, tasks)
-    in_process = spark is None or (input_bytes <= IN_PROCESS_BYTES and len(flat) <= IN_PROCESS_TASKS)
+    in_process = spark is None or (input_bytes <= _in_process_bytes(spark) and len(flat) <= IN_PROCESS_TASKS)
     runner: _InProcess | _OnSpark
     if in_process:
         runner = _InProcess(job, flat)
@@ -260,6 +261,12 @@ class _Cluster:
             task_cpus=task_cpus,
             speculates=_setting(spark, "spark.speculation", "false").lower() == "true",
         )
+
+
+def _in_process_bytes(spark: Any) -> int:
+    """What the driver does itself: more where tasks would share its machine and only pay for starting workers."""
+    cluster = _Cluster.of(spark)
+    return IN_PROCESS_BYTES * (_LOCAL_FACTOR if cluster.is_local and not cluster.is_connect else 1)
 
 
 def _setting(spark: Any, name: str, default: str) -> str:
