@@ -64,6 +64,8 @@ def test_properties_and_settings_are_the_ones_in_the_code() -> None:
     cells = [row.split("|")[1] for row in section.split("\n")[2:]]
     told = {name for cell in cells for name in re.findall(r"`(?:iceberg-compact)?\.([a-z\-.]+)`", cell)}
     assert told == properties
-    sources = "\n".join(path.read_text() for path in (ROOT / "iceberg_compact_sql").rglob("*.py"))
+    files = (path for kind in ("*.py", "*.java") for path in (ROOT / "iceberg_compact_sql").rglob(kind))
+    sources = "\n".join(path.read_text() for path in files)
     for setting in set(re.findall(r"`spark\.iceberg_compact_sql\.([\w.]+)`", TEXT)):
-        assert f'"{setting.rpartition(".")[2]}"' in sources or f"}}{setting}" in sources, setting
+        spellings = (f'"{setting.rpartition(".")[2]}"', f"}}{setting}", f'"spark.iceberg_compact_sql.{setting}"')
+        assert any(spelling in sources for spelling in spellings), setting
