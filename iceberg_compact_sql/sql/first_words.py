@@ -53,14 +53,14 @@ def _skip_blank(sql: str, at: int) -> int:
             end = sql.find("\n", at)
             at = len(sql) if end < 0 else end + 1
         elif sql.startswith("/*", at):
-            at = _comment_end(sql, at)
+            at = comment_end(sql, at)
         else:
             break
     return at
 
 
-def _comment_end(sql: str, at: int) -> int:
-    # Bracketed comments nest in Spark.
+def comment_end(sql: str, at: int) -> int:
+    """Just past the bracketed comment that starts at `at`; they nest in Spark."""
     depth = 0
     while at < len(sql):
         if sql.startswith("/*", at):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from iceberg_compact_sql.sql.first_words import comment_end
+
 
 def split_statements(text: str) -> list[str]:
     """The statements of a script, without their semicolons; those in quotes and comments end nothing.
@@ -18,7 +20,7 @@ def split_statements(text: str) -> list[str]:
             end = text.find("\n", at)
             at = len(text) if end < 0 else end
         elif text.startswith("/*", at):
-            at = _comment_end(text, at)
+            at = comment_end(text, at)
         elif text[at] == ";":
             if has_words:
                 statements.append(text[start:at].strip())
@@ -28,21 +30,6 @@ def split_statements(text: str) -> list[str]:
             has_words = has_words or not text[at].isspace()
             at = _quote_end(text, at) if text[at] in "'\"`" else at + 1
     return [*statements, text[start:].strip()] if has_words else statements
-
-
-def _comment_end(text: str, at: int) -> int:
-    """Just past a bracketed comment; they nest in Spark."""
-    depth = 0
-    while at < len(text):
-        if text.startswith("/*", at):
-            depth, at = depth + 1, at + 2
-        elif text.startswith("*/", at):
-            depth, at = depth - 1, at + 2
-            if depth == 0:
-                return at
-        else:
-            at += 1
-    return at
 
 
 def _quote_end(text: str, at: int) -> int:
