@@ -1,7 +1,8 @@
 """Traps of pyiceberg 0.12 that we work around: when one of these fails, a workaround may go.
 
 Others stand beside what they concern: commits in test_commit_canaries, null lists and paths with '#' in
-test_input_files, bounds in test_metrics, position deletes in test_position_deletes, the removal of snapshots in test_slim_avro.
+test_input_files, bounds in test_metrics, position deletes in test_position_deletes, the removal of snapshots in
+test_slim_avro.
 """
 
 from __future__ import annotations
