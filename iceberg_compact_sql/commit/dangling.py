@@ -87,13 +87,30 @@ def find_dangling(
     for new in added:
         evidence.see(new.file, new.sequence_number, new=True)
     wanted = _reach(deletes)
+    passed_over = []
     for manifest in head.of_content(ManifestContent.DATA):
-        if not has_live_files(manifest) or not _reaches(head, manifest, wanted, deletes):
+        if not has_live_files(manifest):
             continue
-        for entry in reader.entries(head, manifest):
-            if entry.data_file.file_path not in removed_paths:
-                evidence.see(entry.data_file, entry.sequence_number or 0)
+        if not _reaches(head, manifest, wanted, deletes):
+            passed_over.append(manifest)
+            continue
+        _look_into(head, manifest, removed_paths, evidence, reader)
+    # Readers find a delete of one file by its path alone, whatever partition its writer gave it: before such a delete
+    # goes that was not made idle by this very commit, its file is looked for everywhere.
+    gone = {same_file_key(path) for path in removed_paths}
+    lost = {d.target for d in deletes if d.target is not None and d.target not in gone and not evidence.alive(d)}
+    if lost:
+        for manifest in passed_over:
+            _look_into(head, manifest, removed_paths, evidence, reader)
     return {delete.delete_id for delete in deletes if not evidence.alive(delete)}
+
+
+def _look_into(
+    head: Head, manifest: ManifestFile, removed_paths: Collection[str], evidence: _Evidence, reader: ManifestReader
+) -> None:
+    for entry in reader.entries(head, manifest):
+        if entry.data_file.file_path not in removed_paths:
+            evidence.see(entry.data_file, entry.sequence_number or 0)
 
 
 def _reach(deletes: Sequence[DeleteScope]) -> list[Wanted] | None:

@@ -197,3 +197,30 @@ def test_files_of_two_specs_that_meet_in_a_partition_settle_at_once(plain_lake: 
     append(table, [{"id": 99, "name": "n0"}])
     assert call(plain_lake, COMPACT)[0]["rewritten_data_files_count"] == 3
     assert call(plain_lake, COMPACT)[0]["snapshot_id"] is None
+
+
+def test_a_delete_of_one_file_stays_while_its_file_lives_whatever_its_partition_says(plain_lake: PlainLake) -> None:
+    """Readers match such a delete by path alone, so a writer's wrong partition must not make it look idle."""
+    import pyarrow as pa
+    from pyiceberg.manifest import DataFileContent
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.transforms import IdentityTransform
+    from pyiceberg.typedef import Record
+
+    from tests.support import handmade
+
+    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, spec)
+    append(table, [{"id": 9, "name": "b"}, {"id": 10, "name": "b"}])
+    for number in range(3):
+        append(table, [{"id": number, "name": "a"}])
+    other = next(e["data_file"]["file_path"] for e in entries(table) if e["data_file"]["partition"]["name"] == "b")
+    positions = pa.table([[other], pa.array([0], pa.int64())], schema=handmade.POSITION_SCHEMA)
+    bounds = ({handmade.PATH_ID: other.encode()}, {handmade.PATH_ID: other.encode()})
+    wrong = handmade._delete_file(
+        table, positions, DataFileContent.POSITION_DELETES, 0, Record("a"), bounds, referenced=other
+    )
+    handmade.commit_delete_files(table, [wrong])
+    [done] = call(plain_lake, "CALL compact_table('db.t', min_input_files => 2, where => \"name = 'a'\")")
+    assert (done["rewritten_data_files_count"], done["removed_delete_files_count"]) == (3, 0)
+    assert wrong.file_path in {e["data_file"]["file_path"] for e in entries(table)}
