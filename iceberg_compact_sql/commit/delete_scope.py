@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_compact_sql.commit.partitions import PartitionKey, applies_everywhere, partition_key
+from iceberg_compact_sql.commit.partitions import PartitionKey, partition_key
+from iceberg_compact_sql.table.partitions import is_unpartitioned
 from iceberg_compact_sql.table.paths import same_file_key
 from iceberg_compact_sql.table.pyiceberg_internals.manifests import CONTENT_OFFSET, REFERENCED_DATA_FILE
 
@@ -53,7 +54,7 @@ def delete_scope(entry: ManifestEntry, metadata: TableMetadata) -> DeleteScope:
         sequence_number=entry.sequence_number or 0,
         partition=partition_key(file.spec_id, file.partition),
         equality=equality,
-        everywhere=equality and applies_everywhere(metadata.specs()[file.spec_id]),
+        everywhere=equality and is_unpartitioned(metadata.specs()[file.spec_id]),
         vector=file.file_format == FileFormat.PUFFIN,
         target=target,
         path_range=path_range,

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
@@ -25,11 +23,6 @@ def partition_key(spec_id: int, partition: Record | Iterable[Any]) -> PartitionK
     """
     values = (partition[i] for i in range(len(partition))) if isinstance(partition, Record) else partition
     return (spec_id, *(_canonical(value) for value in values))
-
-
-def applies_everywhere(spec: PartitionSpec) -> bool:
-    """Whether an equality delete of this spec applies to the files of all specs: the spec divides nothing."""
-    return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
 
 
 def _canonical(value: Any) -> Any:

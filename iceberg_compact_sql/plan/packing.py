@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from iceberg_compact_sql.plan.model import CompactionOptions
-from iceberg_compact_sql.table.model import LiveFile
 
 # Iceberg spreads a remainder over the other outputs while they grow by less than this.
 _LARGEST_GROWTH = 1.1
 
 
-def pack_files(files: Sequence[LiveFile], max_group_bytes: int, max_group_files: int | None) -> list[list[LiveFile]]:
+class Sized(Protocol):
+    """Anything with a size: data files and delete files are packed alike."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+_S = TypeVar("_S", bound=Sized)
+
+
+def pack_files(files: Sequence[_S], max_group_bytes: int, max_group_files: int | None) -> list[list[_S]]:
     """Files cut into runs of at most `max_group_bytes` and `max_group_files`, order kept: next-fit, as Iceberg packs.
 
     No file is lost and none is in two groups. Only a file that is larger than a whole group exceeds the limit, alone.
     """
-    groups: list[list[LiveFile]] = []
-    current: list[LiveFile] = []
+    groups: list[list[_S]] = []
+    current: list[_S] = []
     current_bytes = 0
     for file in files:
         full = current_bytes + file.size_bytes > max_group_bytes or len(current) == max_group_files

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from iceberg_compact_sql.plan.packing import pack_files
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete
 from iceberg_compact_sql.table.partitions import partition_key
 
@@ -63,7 +64,7 @@ def plan_delete_groups(
             by_place[place].append(delete)
     groups: list[DeleteGroup] = []
     for candidates in by_place.values():
-        for packed in _packed(candidates, options.max_group_bytes):
+        for packed in pack_files(candidates, options.max_group_bytes, None):
             if _worthwhile(packed, options):
                 first = packed[0]
                 groups.append(DeleteGroup(len(groups), first.spec_id, first.partition, tuple(packed)))
@@ -73,18 +74,6 @@ def plan_delete_groups(
 def _chosen(delete: LiveDelete, options: DeleteOptions) -> bool:
     inside = options.min_file_bytes <= delete.size_bytes <= options.max_file_bytes
     return options.rewrite_all or not inside
-
-
-def _packed(deletes: Sequence[LiveDelete], max_group_bytes: int) -> list[list[LiveDelete]]:
-    packed: list[list[LiveDelete]] = []
-    size = 0
-    for delete in deletes:
-        if not packed or size + delete.size_bytes > max_group_bytes:
-            packed.append([])
-            size = 0
-        packed[-1].append(delete)
-        size += delete.size_bytes
-    return packed
 
 
 def _worthwhile(deletes: Sequence[LiveDelete], options: DeleteOptions) -> bool:

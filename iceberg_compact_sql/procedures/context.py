@@ -51,10 +51,6 @@ class Context:
         with contextlib.suppress(Exception):
             self.spark.catalog.refreshTable(opened.spark_name)
 
-    def later(self) -> Context:
-        """The same surroundings with the clock read again."""
-        return Context(self.view, spark=self.spark, catalog=self.catalog)
-
     @property
     def cores(self) -> int:
         """Cores of this machine that the driver process may use."""

@@ -14,10 +14,11 @@ import pyarrow as pa
 from iceberg_compact_sql.rewrite.copying import slice_bytes
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.outputs import TaskOutputs
-from iceberg_compact_sql.rewrite.partitioning import PartitionSplitter, partition_key
+from iceberg_compact_sql.rewrite.partitioning import PartitionSplitter
 from iceberg_compact_sql.rewrite.pieces import DictionaryVotes, EncodedPiece, PieceEncoder, arrow_width_bytes
 from iceberg_compact_sql.rewrite.reader import InputReader, RowGroupPart
 from iceberg_compact_sql.rewrite.task import RewriteJob
+from iceberg_compact_sql.table.partitions import partition_key
 
 # A piece in memory is its rows, their encoded form, and what encoder and decoder hold meanwhile.
 _MEMORY_PER_ROW_BYTE = 2.4

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
-_LOCATION = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]+):(?://(?P<netloc>[^/]*))?(?P<path>/.*)?", re.DOTALL)
+from iceberg_compact_sql.rewrite.storage import open_stored
 
 
 class InputFileError(Exception):
@@ -38,18 +35,7 @@ def open_input(io: FileIO, path: str) -> pa.NativeFile:
     its own `new_input` could open another object. Here the text after the authority is taken as it is.
     """
     with naming_file(path):
-        if not isinstance(io, PyArrowFileIO):
-            file = io.new_input(path).open(seekable=True)
-            return file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
-        match = _LOCATION.fullmatch(path)
-        if match is None or match["path"] is None:
-            return io.fs_by_scheme("file", "").open_input_file(str(Path(path).absolute()))
-        scheme, netloc, rest = match["scheme"].lower(), match["netloc"] or "", match["path"]
-        if scheme == "file":
-            return io.fs_by_scheme(scheme, "").open_input_file(rest)
-        if scheme in ("hdfs", "viewfs"):
-            return io.fs_by_scheme(scheme, netloc).open_input_file(rest)
-        return io.fs_by_scheme(scheme, netloc).open_input_file(f"{netloc}{rest}")
+        return open_stored(io, path)
 
 
 @contextlib.contextmanager

@@ -8,10 +8,10 @@ from typing import Any
 
 from iceberg_compact_sql.rewrite.footer import ParquetFooter
 from iceberg_compact_sql.rewrite.forecast import Forecast
-from iceberg_compact_sql.rewrite.partitioning import partition_key
 from iceberg_compact_sql.rewrite.pieces import EncodedPiece
 from iceberg_compact_sql.rewrite.task import OutputFile, RewriteJob
 from iceberg_compact_sql.rewrite.writer import RollingOutput, TaskFiles
+from iceberg_compact_sql.table.partitions import partition_key
 
 # An open file costs a handle, and some MB of buffers on object stores.
 _MAX_OPEN_FILES = 100

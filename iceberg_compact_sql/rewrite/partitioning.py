@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 import uuid
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,17 +30,6 @@ _MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
 
 class PartitioningError(ValueError):
     """The rows cannot be spread over this spec; the text says why."""
-
-
-def partition_key(values: tuple[Any, ...]) -> Hashable:
-    """A key that tells partitions apart as Iceberg does: -0.0 is not 0.0, and NaN is NaN.
-
-    >>> partition_key((0.0,)) == partition_key((-0.0,))
-    False
-    >>> partition_key((float("nan"),)) == partition_key((float("nan"),))
-    True
-    """
-    return tuple(struct.pack("<d", value) if isinstance(value, float) else value for value in values)
 
 
 class PartitionSplitter:

@@ -48,9 +48,10 @@ from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_m
 
 from iceberg_compact_sql.rewrite.arrow_types import arrow_schema
 from iceberg_compact_sql.rewrite.execute import run_task
-from iceberg_compact_sql.rewrite.partitioning import PartitioningError, PartitionSplitter, partition_key
+from iceberg_compact_sql.rewrite.partitioning import PartitioningError, PartitionSplitter
 from iceberg_compact_sql.rewrite.slicing import cut_group
 from iceberg_compact_sql.rewrite.task import RewriteFailure
+from iceberg_compact_sql.table.partitions import partition_key
 from tests.support.rewriting import SCHEMA, Bench, local, outputs, read_back, rows
 
 UTC = timezone.utc
