@@ -19,8 +19,9 @@ from iceberg_compact_sql.commit.drafts import FileFacts, ManifestDraft, added_en
 from iceberg_compact_sql.commit.summary import replace_summary
 from iceberg_compact_sql.commit.workshop import Workshop
 from iceberg_compact_sql.plan.position_deletes import DeleteGroup
-from iceberg_compact_sql.rewrite.delete_files import PATH_FIELD_ID, POSITION_FIELD_ID
+from iceberg_compact_sql.rewrite.delete_files import POSITION_FIELD_ID
 from iceberg_compact_sql.rewrite.position_files import write_position_files
+from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
 from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import new_data_file
 from iceberg_compact_sql.table.pyiceberg_internals.transactions import replace_request, send_commit
 

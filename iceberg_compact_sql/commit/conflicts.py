@@ -13,7 +13,7 @@ from iceberg_compact_sql.commit.delete_scope import DeleteScope, delete_scope
 from iceberg_compact_sql.commit.drafts import Head, ManifestReader, has_live_files
 from iceberg_compact_sql.commit.locating import Located
 from iceberg_compact_sql.commit.model import Replacement
-from iceberg_compact_sql.commit.partitions import PartitionKey, partition_key
+from iceberg_compact_sql.commit.partitions import PartitionKey, loose_partition_key
 from iceberg_compact_sql.table.model import LiveFile, PlannedState
 from iceberg_compact_sql.table.paths import same_file_key
 
@@ -96,7 +96,7 @@ class _FreshDeletes:
             if scope := self._position_delete_on(file):
                 return f"rows of input file {file.path} were deleted meanwhile by {scope.delete_id[0]}"
             if replacement.data_sequence_number is None:
-                key = partition_key(file.spec_id, file.partition)
+                key = loose_partition_key(file.spec_id, file.partition)
                 scope = self._equality_everywhere or self._equality.get(key)
                 if scope is not None:
                     return (
@@ -109,7 +109,7 @@ class _FreshDeletes:
         path = same_file_key(file.path)
         candidates = [
             *self._by_target.get(path, ()),
-            *self._by_partition.get(partition_key(file.spec_id, file.partition), ()),
+            *self._by_partition.get(loose_partition_key(file.spec_id, file.partition), ()),
         ]
         return next((scope for scope in candidates if scope.may_name(path)), None)
 

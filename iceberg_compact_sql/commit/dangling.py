@@ -11,7 +11,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from iceberg_compact_sql.commit.delete_scope import DeleteId, DeleteScope
 from iceberg_compact_sql.commit.drafts import Head, ManifestReader, has_live_files
 from iceberg_compact_sql.commit.locating import Wanted, may_hold
-from iceberg_compact_sql.commit.partitions import PartitionKey, partition_key
+from iceberg_compact_sql.commit.partitions import PartitionKey, loose_partition_key
 from iceberg_compact_sql.table.paths import same_file_key
 
 
@@ -37,7 +37,7 @@ class _Evidence:
     def see(self, file: DataFile, sequence_number: int, *, new: bool = False) -> None:
         if self.lowest is None or sequence_number < self.lowest:
             self.lowest = sequence_number
-        key = partition_key(file.spec_id, file.partition)
+        key = loose_partition_key(file.spec_id, file.partition)
         known = self.lowest_in.get(key)
         if known is None or sequence_number < known:
             self.lowest_in[key] = sequence_number

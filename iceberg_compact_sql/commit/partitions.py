@@ -15,10 +15,10 @@ from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_m
 PartitionKey = tuple[Any, ...]
 
 
-def partition_key(spec_id: int, partition: Record | Iterable[Any]) -> PartitionKey:
+def loose_partition_key(spec_id: int, partition: Record | Iterable[Any]) -> PartitionKey:
     """A hashable key of (spec, values): NaN equals NaN, and -0.0 equals 0.0 since it must never miss a delete.
 
-    >>> partition_key(0, (float("nan"), -0.0)) == partition_key(0, (float("nan"), 0.0))
+    >>> loose_partition_key(0, (float("nan"), -0.0)) == loose_partition_key(0, (float("nan"), 0.0))
     True
     """
     values = (partition[i] for i in range(len(partition))) if isinstance(partition, Record) else partition

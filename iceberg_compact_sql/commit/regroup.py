@@ -22,7 +22,7 @@ from iceberg_compact_sql.commit.drafts import (
     has_live_files,
     read_head,
 )
-from iceberg_compact_sql.commit.partitions import PartitionKey, partition_key
+from iceberg_compact_sql.commit.partitions import PartitionKey, loose_partition_key
 from iceberg_compact_sql.errors import CommitConflictError, NotFoundError
 
 _TARGET_PROPERTY = "commit.manifest.target-size-bytes"
@@ -120,7 +120,7 @@ def outputs_for(head: Head, manifests: Sequence[ManifestFile]) -> int:
 
 def _clustered(spec_id: int, entries: list[ManifestEntry]) -> list[ManifestEntry]:
     """Entries of one partition side by side, partitions in the order of their values; null first."""
-    return sorted(entries, key=lambda entry: _order(partition_key(spec_id, entry.data_file.partition)))
+    return sorted(entries, key=lambda entry: _order(loose_partition_key(spec_id, entry.data_file.partition)))
 
 
 def _order(key: PartitionKey) -> tuple[Any, ...]:

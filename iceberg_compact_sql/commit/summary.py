@@ -10,7 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from iceberg_compact_sql.commit.drafts import FileFacts
-from iceberg_compact_sql.commit.partitions import PartitionKey, partition_key
+from iceberg_compact_sql.commit.partitions import PartitionKey, loose_partition_key
 from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import spec_schema
 
 _TOTALS = (
@@ -39,7 +39,7 @@ def replace_summary(
     partitions: dict[PartitionKey, tuple[list[FileFacts], list[FileFacts]]] = {}
     for side, files in enumerate((added, removed)):
         for file in files:
-            partitions.setdefault(partition_key(file.spec_id, file.partition), ([], []))[side].append(file)
+            partitions.setdefault(loose_partition_key(file.spec_id, file.partition), ([], []))[side].append(file)
     facts = {key: str(count) for key, count in counts.items() if count}
     facts["changed-partition-count"] = str(len(partitions))
     facts.update(_partition_summaries(metadata, partitions))

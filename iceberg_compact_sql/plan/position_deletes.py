@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from iceberg_compact_sql.plan.packing import pack_files
-from iceberg_compact_sql.table.model import DeleteKind, LiveDelete
+from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile
 from iceberg_compact_sql.table.partitions import partition_key
+from iceberg_compact_sql.table.paths import same_file_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,34 @@ def place_of(spec_id: int, partition: tuple[Any, ...]) -> Place:
     return (spec_id, partition_key(partition))
 
 
+def sequences_by_place(files: Sequence[LiveFile]) -> Mapping[Place, Mapping[str, int]]:
+    """The data sequence number of every live data file by its comparing key, apart for each partition."""
+    found: dict[Place, dict[str, int]] = defaultdict(dict)
+    for file in files:
+        found[place_of(file.spec_id, file.partition)][same_file_key(file.path)] = file.sequence_number
+    return found
+
+
 def plan_delete_groups(
-    deletes: Sequence[LiveDelete], options: DeleteOptions, *, places: Collection[Place] | None = None
+    deletes: Sequence[LiveDelete],
+    options: DeleteOptions,
+    *,
+    sequences: Mapping[Place, Mapping[str, int]],
+    places: Collection[Place] | None = None,
 ) -> tuple[DeleteGroup, ...]:
-    """Groups to rewrite; a second plan on the result of a first selects nothing. `places` limits the partitions."""
+    """Groups to rewrite; a second plan on the result of a first selects nothing. `places` limits the partitions.
+
+    Readers find a delete of one file by its path alone, whatever partition its writer gave it. Merged with others it
+    would be looked for in that partition only: where its file lives in another one, the delete stays as it is.
+    """
+    homes = {key: place for place, keys in sequences.items() for key in keys}
     by_place: dict[Place, list[LiveDelete]] = defaultdict(list)
     for delete in deletes:
         place = place_of(delete.spec_id, delete.partition)
-        if delete.kind is DeleteKind.POSITION and (places is None or place in places) and _chosen(delete, options):
+        if delete.kind is not DeleteKind.POSITION or not (places is None or place in places):
+            continue
+        strays = delete.referenced_path is not None and homes.get(same_file_key(delete.referenced_path), place) != place
+        if not strays and _chosen(delete, options):
             by_place[place].append(delete)
     groups: list[DeleteGroup] = []
     for candidates in by_place.values():

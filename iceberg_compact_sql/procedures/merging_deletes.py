@@ -15,7 +15,14 @@ from iceberg_compact_sql.commit.resume import stamp_summary
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.plan.filters import parse_where
 from iceberg_compact_sql.plan.options import size_limits, target_file_bytes
-from iceberg_compact_sql.plan.position_deletes import DeleteGroup, DeleteOptions, place_of, plan_delete_groups
+from iceberg_compact_sql.plan.position_deletes import (
+    DeleteGroup,
+    DeleteOptions,
+    Place,
+    place_of,
+    plan_delete_groups,
+    sequences_by_place,
+)
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.outcomes import settled, writable_table
 from iceberg_compact_sql.rewrite.cleaning import remove_files
@@ -28,7 +35,6 @@ from iceberg_compact_sql.rewrite.position_files import (
 from iceberg_compact_sql.sql.parameters import Arguments, Row
 from iceberg_compact_sql.table.catalogs import OpenTable
 from iceberg_compact_sql.table.inventory import TableInventory, read_inventory
-from iceberg_compact_sql.table.paths import same_file_key
 
 _TARGET_PROPERTY = "write.delete.target-file-size-bytes"
 _TARGET_BYTES = 64 * 1024**2
@@ -44,6 +50,7 @@ class DeleteMerge:
     opened: OpenTable
     options: DeleteOptions
     inventory: TableInventory
+    sequences: Mapping[Place, Mapping[str, int]]
     created: list[str] = field(default_factory=list)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
 
@@ -52,7 +59,8 @@ class DeleteMerge:
         """Open the table, check the arguments and read the head's files and deletes."""
         opened = writable_table(context, arguments["table"])
         options = _options(arguments, opened.table.metadata.properties)
-        return cls(context, arguments, opened, options, read_inventory(opened.table, arguments["branch"]))
+        inventory = read_inventory(opened.table, arguments["branch"])
+        return cls(context, arguments, opened, options, inventory, sequences_by_place(inventory.files))
 
     def plan(self) -> tuple[DeleteGroup, ...]:
         """Which delete files are merged; reads manifests only."""
@@ -67,7 +75,7 @@ class DeleteMerge:
             )
             matching = read_inventory(table, self.arguments["branch"], where)
             places = {place_of(file.spec_id, file.partition) for file in matching.files}
-        return plan_delete_groups(self.inventory.deletes, self.options, places=places)
+        return plan_delete_groups(self.inventory.deletes, self.options, sequences=self.sequences, places=places)
 
     def planned_row(self, groups: Sequence[DeleteGroup]) -> Row:
         """What a run would take, and at most write."""
@@ -121,12 +129,7 @@ class DeleteMerge:
     def _replacement(self, group: DeleteGroup) -> Replacement:
         table = self.opened.table
         place = place_of(group.spec_id, group.partition)
-        sequences = {
-            same_file_key(file.path): file.sequence_number
-            for file in self.inventory.files
-            if place_of(file.spec_id, file.partition) == place
-        }
-        rows: pa.Table = live_positions(table.io, group, sequences)
+        rows: pa.Table = live_positions(table.io, group, self.sequences.get(place, {}))
         files = write_position_files(
             table.io,
             group,

@@ -18,9 +18,9 @@ from pyiceberg.types import ListType, MapType, StructType
 from iceberg_compact_sql.rewrite.arrow_types import FIELD_ID_KEY, arrow_schema
 from iceberg_compact_sql.rewrite.fields import FileField, file_fields, walk
 from iceberg_compact_sql.rewrite.inputs import InputFileError, ProjectionError, naming_file, open_input
+from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
 from iceberg_compact_sql.table.model import LiveDelete
 
-PATH_FIELD_ID = 2147483546
 POSITION_FIELD_ID = 2147483545
 
 _ORC_ID_KEY = b"iceberg.id"

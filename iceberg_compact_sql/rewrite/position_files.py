@@ -16,9 +16,10 @@ from pyiceberg.schema import Schema
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.plan.position_deletes import DeleteGroup
-from iceberg_compact_sql.rewrite.delete_files import PATH_FIELD_ID, POSITION_FIELD_ID, read_delete_columns
+from iceberg_compact_sql.rewrite.delete_files import POSITION_FIELD_ID, read_delete_columns
 from iceberg_compact_sql.rewrite.naming import partition_location
 from iceberg_compact_sql.rewrite.storage import open_sink, stored_bytes
+from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
 from iceberg_compact_sql.table.paths import same_file_key
 
 _SCHEMA = pa.schema(

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from iceberg_compact_sql.rewrite.delete_files import (
-    PATH_FIELD_ID,
     POSITION_FIELD_ID,
     RowGroupTest,
     read_delete_columns,
 )
 from iceberg_compact_sql.rewrite.inputs import InputFileError
 from iceberg_compact_sql.rewrite.row_bitmap import Positions, RowBitmap
+from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
 from iceberg_compact_sql.table.model import LiveDelete
 from iceberg_compact_sql.table.paths import same_file_key
 

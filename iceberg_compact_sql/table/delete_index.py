@@ -19,12 +19,10 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID, PathRange, in_range, path_range
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile
 from iceberg_compact_sql.table.partitions import partition_key
 from iceberg_compact_sql.table.paths import same_file_key
-
-# The reserved id of the column `file_path` in position delete files.
-POSITION_DELETE_PATH_ID = 2147483546
 
 # Comparing a file with this many deletes one by one costs more than reading deletes that match nothing.
 _MOST_COMPARED = 1000
@@ -115,7 +113,7 @@ class DeleteIndex:
         self._everywhere = _BySequence(everywhere)
         self._file_keys = file_keys or {}
         self._delete_keys = delete_keys or {}
-        self._path_ranges: dict[str, tuple[str, str] | None] = {}
+        self._path_ranges: dict[str, PathRange | None] = {}
         self._joined: dict[tuple[int, ...], tuple[list[tuple[LiveDelete, ...]], tuple[LiveDelete, ...]]] = {}
         self.empty = not (vectors or by_path or by_partition or equality or everywhere)
 
@@ -173,11 +171,9 @@ class DeleteIndex:
 
     def _path_may_be_in(self, path: str, delete: LiveDelete) -> bool:
         if delete.path not in self._path_ranges:
-            self._path_ranges[delete.path] = _path_range(delete)
-        bounds = self._path_ranges[delete.path]
-        if bounds is None or bounds[0].partition(":")[0] != path.partition(":")[0]:
-            return True
-        return bounds[0] <= path <= bounds[1]
+            lower, upper = dict(delete.lower_bounds), dict(delete.upper_bounds)
+            self._path_ranges[delete.path] = path_range(lower.get(PATH_FIELD_ID), upper.get(PATH_FIELD_ID))
+        return in_range(path, self._path_ranges[delete.path])
 
     def _keys_overlap(self, file: LiveFile, deletes: tuple[LiveDelete, ...]) -> tuple[LiveDelete, ...]:
         if not deletes or len(deletes) > _MOST_COMPARED:
@@ -201,19 +197,6 @@ class DeleteIndex:
             if ours.lower is not None and theirs.upper is not None and ours.lower > theirs.upper:
                 return False
         return True
-
-
-def _path_range(delete: LiveDelete) -> tuple[str, str] | None:
-    """Bounds of the paths in a position delete file, or None when they cannot be compared."""
-    lower = dict(delete.lower_bounds).get(POSITION_DELETE_PATH_ID)
-    upper = dict(delete.upper_bounds).get(POSITION_DELETE_PATH_ID)
-    if lower is None or upper is None:
-        return None
-    try:
-        low, high = same_file_key(lower.decode("utf-8")), same_file_key(upper.decode("utf-8"))
-    except UnicodeDecodeError:
-        return None
-    return (low, high) if low.partition(":")[0] == high.partition(":")[0] else None
 
 
 def _as_integer(column_type: IcebergType | None, bound: bytes | None) -> int | None:

@@ -21,12 +21,12 @@ from pyiceberg.types import IcebergType
 from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError, UnsupportedError, did_you_mean
 from iceberg_compact_sql.events import reach
 from iceberg_compact_sql.table.delete_index import (
-    POSITION_DELETE_PATH_ID,
     DeleteIndex,
     KeyRange,
     KeyRanges,
     key_range,
 )
+from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile, PlannedState
 from iceberg_compact_sql.table.partitions import PartitionPaths, is_unpartitioned, partition_key
 from iceberg_compact_sql.table.pruning import FileMetrics, FilePruner
@@ -239,7 +239,7 @@ class _ManifestsReader:
             if not equality and file_format == "PUFFIN":
                 kind = DeleteKind.VECTOR
             equality_ids = tuple(values[record.EQUALITY_IDS] or ())
-            columns = equality_ids if equality else (POSITION_DELETE_PATH_ID,)
+            columns = equality_ids if equality else (PATH_FIELD_ID,)
             lower = record.int_map(values[record.LOWER_BOUNDS])
             upper = record.int_map(values[record.UPPER_BOUNDS])
             delete = LiveDelete(
@@ -334,7 +334,7 @@ def _referenced_path(values: list[Any], lower: Mapping[int, bytes], upper: Mappi
     path: str | None = values[record.REFERENCED_PATH]
     if path is not None:
         return path
-    low, high = lower.get(POSITION_DELETE_PATH_ID), upper.get(POSITION_DELETE_PATH_ID)
+    low, high = lower.get(PATH_FIELD_ID), upper.get(PATH_FIELD_ID)
     return low.decode("utf-8") if low is not None and low == high else None
 
 

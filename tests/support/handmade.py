@@ -35,12 +35,13 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
     write_manifest_list,
 )
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
 
@@ -57,6 +58,7 @@ _EXTRA = (
     NestedField(145, "content_size_in_bytes", LongType(), required=False),
 )
 SIMPLE_SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+BY_NAME = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
 
 
 def make_catalog(folder: Path, name: str = "lake") -> SqlCatalog:
@@ -112,12 +114,18 @@ def live_entries(table: Table, branch: str = "main") -> list[ManifestEntry]:
 
 
 def add_position_deletes(
-    table: Table, positions: Mapping[str, Iterable[int]], *, scoped: bool | str = True, branch: str = "main"
+    table: Table,
+    positions: Mapping[str, Iterable[int]],
+    *,
+    scoped: bool | str = True,
+    branch: str = "main",
+    partition: Sequence[Any] | None = None,
 ) -> list[str]:
     """Delete rows by position in one commit; gives the paths of the delete files.
 
     `scoped=True`: a file for each data file with `referenced_data_file` and equal path bounds, as Java writes;
-    `scoped="bounds"`: the same without the field; `scoped=False`: one file for each partition.
+    `scoped="bounds"`: the same without the field; `scoped=False`: one file for each partition. With `partition` the
+    delete files claim that one, as a careless writer might.
     """
     homes = {e.data_file.file_path: e.data_file for e in live_entries(table, branch) if e.data_file.content == 0}
     # Java spells local paths with one slash; the delete file may use either spelling.
@@ -139,7 +147,7 @@ def add_position_deletes(
                 rows_table,
                 DataFileContent.POSITION_DELETES,
                 home.spec_id,
-                home.partition,
+                home.partition if partition is None else Record(*partition),
                 bounds,
                 referenced=paths[0] if scoped is True else None,
             )

@@ -13,7 +13,14 @@ from pyiceberg.table import Table
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import IcebergCompactError
 from tests.support.calls import call
-from tests.support.handmade import SIMPLE_SCHEMA, add_equality_deletes, add_position_deletes, append, make_table
+from tests.support.handmade import (
+    BY_NAME,
+    SIMPLE_SCHEMA,
+    add_equality_deletes,
+    add_position_deletes,
+    append,
+    make_table,
+)
 from tests.support.oracle import assert_readable, entries, rows
 from tests.support.plain import PlainLake
 
@@ -105,11 +112,7 @@ def test_stopped_anywhere_nothing_is_lost_and_a_new_run_finishes(
 
 
 def test_a_corrupt_input_fails_its_group_only(plain_lake: PlainLake) -> None:
-    from pyiceberg.partitioning import PartitionField, PartitionSpec
-    from pyiceberg.transforms import IdentityTransform
-
-    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
-    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, spec)
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, BY_NAME)
     for number in range(3):
         append(table, [{"id": number, "name": "good"}, {"id": number, "name": "bad"}])
     victim = next(e["data_file"]["file_path"] for e in entries(table) if e["data_file"]["partition"]["name"] == "bad")
@@ -165,11 +168,7 @@ def test_a_claim_keeps_others_out_and_is_given_back(plain_lake: PlainLake) -> No
 
 
 def test_partial_progress_keeps_to_its_commits(plain_lake: PlainLake) -> None:
-    from pyiceberg.partitioning import PartitionField, PartitionSpec
-    from pyiceberg.transforms import IdentityTransform
-
-    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
-    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, spec)
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, BY_NAME)
     for number in range(2):
         append(table, [{"id": number, "name": f"n{i}"} for i in range(5)])
     before = rows(table)
@@ -201,26 +200,27 @@ def test_files_of_two_specs_that_meet_in_a_partition_settle_at_once(plain_lake: 
 
 def test_a_delete_of_one_file_stays_while_its_file_lives_whatever_its_partition_says(plain_lake: PlainLake) -> None:
     """Readers match such a delete by path alone, so a writer's wrong partition must not make it look idle."""
-    import pyarrow as pa
-    from pyiceberg.manifest import DataFileContent
-    from pyiceberg.partitioning import PartitionField, PartitionSpec
-    from pyiceberg.transforms import IdentityTransform
-    from pyiceberg.typedef import Record
-
-    from tests.support import handmade
-
-    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
-    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, spec)
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, BY_NAME)
     append(table, [{"id": 9, "name": "b"}, {"id": 10, "name": "b"}])
     for number in range(3):
         append(table, [{"id": number, "name": "a"}])
     other = next(e["data_file"]["file_path"] for e in entries(table) if e["data_file"]["partition"]["name"] == "b")
-    positions = pa.table([[other], pa.array([0], pa.int64())], schema=handmade.POSITION_SCHEMA)
-    bounds = ({handmade.PATH_ID: other.encode()}, {handmade.PATH_ID: other.encode()})
-    wrong = handmade._delete_file(
-        table, positions, DataFileContent.POSITION_DELETES, 0, Record("a"), bounds, referenced=other
-    )
-    handmade.commit_delete_files(table, [wrong])
+    [wrong] = add_position_deletes(table, {other: [0]}, partition=["a"])
     [done] = call(plain_lake, "CALL compact_table('db.t', min_input_files => 2, where => \"name = 'a'\")")
     assert (done["rewritten_data_files_count"], done["removed_delete_files_count"]) == (3, 0)
-    assert wrong.file_path in {e["data_file"]["file_path"] for e in entries(table)}
+    assert wrong in {e["data_file"]["file_path"] for e in entries(table)}
+
+
+@pytest.mark.parametrize("order", [("file:///", "file:/"), ("file:/", "file:///")])
+def test_a_delete_file_with_two_spellings_of_paths_hits_both(plain_lake: PlainLake, order: tuple[str, str]) -> None:
+    """The bounds of its paths are in the order of the texts, which is not the order of the files."""
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA)
+    paths = sorted(append(table, [{"id": n, "name": "a"}, {"id": n + 10, "name": "b"}])[0] for n in range(4))
+    plain = [path.removeprefix("file://") for path in paths]
+    spelled = [order[0] + plain[-1].lstrip("/"), order[1] + plain[0].lstrip("/")]
+    add_position_deletes(table, {path: [0] for path in spelled}, scoped=False)
+    before = rows(table)
+    assert len(before) == 6
+    [done] = call(plain_lake, "CALL compact_table('db.t', min_input_files => 2)")
+    assert (done["rows_count"], done["removed_delete_files_count"]) == (6, 1)
+    assert rows(table) == before

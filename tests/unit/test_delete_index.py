@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType, StringType
 
-from iceberg_compact_sql.table.delete_index import POSITION_DELETE_PATH_ID, DeleteIndex, KeyRange, key_range
+from iceberg_compact_sql.table.delete_index import DeleteIndex, KeyRange, key_range
+from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile
 from tests.support.planning import data_file, delete_file
 
@@ -88,8 +89,8 @@ def test_spellings_of_a_path_are_the_same_file() -> None:
 
 def path_bounds(lower: str, upper: str) -> dict[str, tuple[tuple[int, bytes], ...]]:
     return {
-        "lower_bounds": ((POSITION_DELETE_PATH_ID, lower.encode()),),
-        "upper_bounds": ((POSITION_DELETE_PATH_ID, upper.encode()),),
+        "lower_bounds": ((PATH_FIELD_ID, lower.encode()),),
+        "upper_bounds": ((PATH_FIELD_ID, upper.encode()),),
     }
 
 
@@ -97,8 +98,14 @@ def test_partition_wide_position_deletes_are_pruned_by_their_paths() -> None:
     file = data_file(1, path="file:/lake/m.parquet")
     near = delete_file(**path_bounds("file:///lake/a", "file:///lake/z"))
     far = delete_file(**path_bounds("file:///lake/n", "file:///lake/z"))
-    foreign = delete_file(**path_bounds("s3://lake/a", "s3://lake/b"))
-    assert list(index_of([near, far, foreign]).deletes_for(file)) == [near, foreign]
+    foreign = delete_file(**path_bounds("s3://lake/a", "s3://lake/z"))
+    assert list(index_of([near, far, foreign]).deletes_for(file)) == [near]
+
+
+def test_bounds_in_two_spellings_rule_nothing_out() -> None:
+    file = data_file(1, path="file:/lake/m.parquet")
+    mixed = delete_file(**path_bounds("file:///lake/z", "file:/lake/a"))
+    assert list(index_of([mixed]).deletes_for(file)) == [mixed]
 
 
 def ranges(kind: IcebergType, lower: bytes | None, upper: bytes | None, nulls: int | None) -> dict[int, KeyRange]:

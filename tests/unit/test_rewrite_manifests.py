@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.transforms import IdentityTransform
 
 from iceberg_compact_sql.errors import IcebergCompactError
 from tests.support.calls import call
-from tests.support.handmade import SIMPLE_SCHEMA, add_equality_deletes, add_position_deletes, append, make_table
+from tests.support.handmade import (
+    BY_NAME,
+    SIMPLE_SCHEMA,
+    add_equality_deletes,
+    add_position_deletes,
+    append,
+    make_table,
+)
 from tests.support.oracle import assert_readable, entries, rows
 from tests.support.plain import PlainLake
-
-BY_NAME = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
 
 
 def fragmented(lake: PlainLake, **properties: str) -> Any:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import IcebergCompactError
 from tests.support.calls import call
-from tests.support.handmade import add_position_deletes, append, make_table
+from tests.support.handmade import BY_NAME, add_position_deletes, append, make_table
 from tests.support.oracle import assert_readable, entries, rows
 from tests.support.plain import PlainLake
-
-BY_NAME = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
 
 
 def deleted_table(lake: PlainLake, spec: PartitionSpec | None = None, **properties: str) -> Table:
@@ -65,6 +62,18 @@ def test_rows_that_point_at_nothing_are_dropped(plain_lake: PlainLake) -> None:
     assert done["rewritten_delete_files_count"] == 6
     assert sum(e["data_file"]["record_count"] for e in delete_files(table)) <= 2
     assert rows(table) == before
+
+
+def test_a_delete_of_one_file_in_another_partition_stays_apart(plain_lake: PlainLake) -> None:
+    """Readers find it by its path alone; merged with others it would be looked for in the wrong partition."""
+    table = deleted_table(plain_lake, BY_NAME)
+    stray = next(e["data_file"]["file_path"] for e in entries(table) if e["data_file"]["partition"]["name"] == "n1")
+    [wrong] = add_position_deletes(table, {stray: [3]}, partition=["n0"])
+    before = rows(table)
+    [done] = call(plain_lake, "CALL rewrite_position_deletes('db.t', rewrite_all => true)")
+    assert done["rewritten_delete_files_count"] == 12
+    assert rows(table) == before
+    assert wrong in {e["data_file"]["file_path"] for e in delete_files(table)}
 
 
 def test_one_file_for_each_data_file_if_the_table_asks(plain_lake: PlainLake) -> None:

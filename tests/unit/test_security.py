@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import IcebergCompactError
@@ -23,7 +21,7 @@ from iceberg_compact_sql.rewrite.execute import run_task
 from iceberg_compact_sql.rewrite.shipping import packed, worker_function
 from iceberg_compact_sql.rewrite.task import RewriteJob, RewriteTask
 from tests.support.calls import call
-from tests.support.handmade import SIMPLE_SCHEMA, append, data_paths, make_table
+from tests.support.handmade import BY_NAME, SIMPLE_SCHEMA, append, data_paths, make_table
 from tests.support.oracle import assert_readable, rows
 from tests.support.plain import PlainLake
 
@@ -192,8 +190,7 @@ def test_a_table_name_is_a_name(plain_lake: PlainLake, table: Table, name: str) 
 
 @pytest.mark.parametrize("value", ["../../evil", "..", "/etc", "a/b", "%2e%2e%2f", "a b&c=d#e?f", "\u202e", "a\nb"])
 def test_a_partition_value_is_no_path(plain_lake: PlainLake, value: str) -> None:
-    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
-    made = make_table(plain_lake.catalog, "db.p", SIMPLE_SCHEMA, spec)
+    made = make_table(plain_lake.catalog, "db.p", SIMPLE_SCHEMA, BY_NAME)
     for number in range(3):
         append(made, [{"id": number, "name": value}])
     before = rows(made)
