@@ -11,12 +11,10 @@ from pyiceberg.manifest import read_manifest_list
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.commit.cleanup import delete_created
 from iceberg_compact_sql.commit.conflicts import is_ancestor
 from iceberg_compact_sql.commit.drafts import Head, ManifestReader, SnapshotDraft, read_head
 from iceberg_compact_sql.commit.model import Outcome
 from iceberg_compact_sql.commit.outcome import (
-    Patience,
     Rejection,
     Whereabouts,
     describe,
@@ -27,6 +25,8 @@ from iceberg_compact_sql.commit.outcome import (
 from iceberg_compact_sql.commit.summary import replace_summary
 from iceberg_compact_sql.commit.workshop import Workshop
 from iceberg_compact_sql.errors import CommitConflictError, IcebergCompactError, UnsupportedError
+from iceberg_compact_sql.rewrite.cleaning import remove_files
+from iceberg_compact_sql.table.patience import Patience
 from iceberg_compact_sql.table.pyiceberg_internals.transactions import (
     forget_old_metadata,
     replace_request,
@@ -81,7 +81,7 @@ class _Commit:
             return self._finish(self._loop())
         except Exception as error:
             if isinstance(error, IcebergCompactError) and not self._doubts:
-                delete_created(self._table.io, self._workshop.created)
+                remove_files(self._table.io, self._workshop.created)
                 raise
             _logger.warning("commit of snapshot %s stopped: %s", self._snapshot_id, describe(error))
             return self._finish(self._settle(describe(error)))
@@ -227,10 +227,10 @@ class _Commit:
                     manifests = read_manifest_list(fresh.io.new_input(landed.manifest_list))
                     live = {landed.manifest_list, *(manifest.manifest_path for manifest in manifests)}
                     # All tries share one snapshot id and it landed once: lists of the other tries are in no metadata.
-                    delete_created(fresh.io, [path for path in created if path not in live])
+                    remove_files(fresh.io, [path for path in created if path not in live])
             elif attempted.outcome is not Outcome.UNKNOWN:
                 # Certain failure: no snapshot names these paths, and their names hold this commit's own uuid.
-                delete_created(self._table.io, created)
+                remove_files(self._table.io, created)
             self._table.metadata, self._table.metadata_location = fresh.metadata, fresh.metadata_location
             self._table.io, self._table.config = fresh.io, fresh.config
         except Exception as error:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum
 
 from pyiceberg.exceptions import (
@@ -21,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql.commit.conflicts import is_ancestor
 from iceberg_compact_sql.errors import UnsupportedError
+from iceberg_compact_sql.table.patience import Patience
 
 # A process-local check of pyiceberg that another branch moved meanwhile; nothing was sent.
 _STALE_SEQUENCE_NUMBER = re.compile(r"Cannot add snapshot with sequence number \d+ older than last sequence number")
@@ -47,50 +45,6 @@ class Whereabouts(Enum):
     IN_BRANCH = "in the history of the branch"
     IN_TABLE = "in the table but not in the history of the branch"
     ABSENT = "nowhere"
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How often and how long to wait: `commit.retry.*` for tries, `commit.status-check.*` for looking again."""
-
-    times: int
-    min_wait_ms: int
-    max_wait_ms: int
-    total_ms: int
-
-    @classmethod
-    def of_retries(cls, properties: Mapping[str, str]) -> Patience:
-        return cls._read(properties, "commit.retry", 4, 100, 60_000)
-
-    @classmethod
-    def of_status_checks(cls, properties: Mapping[str, str]) -> Patience:
-        return cls._read(properties, "commit.status-check", 3, 1_000, 60_000)
-
-    @classmethod
-    def _read(cls, properties: Mapping[str, str], prefix: str, times: int, min_wait: int, max_wait: int) -> Patience:
-        def number(name: str, default: int) -> int:
-            text = properties.get(f"{prefix}.{name}", "")
-            return int(text) if text.isdigit() else default
-
-        return cls(
-            number("num-retries", times),
-            number("min-wait-ms", min_wait),
-            number("max-wait-ms", max_wait),
-            number("total-timeout-ms", 1_800_000),
-        )
-
-    def waits(self) -> Iterator[bool]:
-        """Yields True once before each further try, after a wait that doubles and is shortened at random.
-
-        The jitter keeps two writers that collided once from colliding again.
-        """
-        end = time.monotonic() + self.total_ms / 1000
-        for turn in range(self.times):
-            wait = min(self.max_wait_ms, self.min_wait_ms * 2**turn) / 1000 * random.uniform(0.5, 1.0)
-            if time.monotonic() + wait > end:
-                return
-            time.sleep(wait)
-            yield True
 
 
 def judge(error: BaseException) -> Rejection:

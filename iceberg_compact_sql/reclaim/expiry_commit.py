@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import CommitConflictError, CommitUnknownError, IcebergCompactError, UnsupportedError
 from iceberg_compact_sql.reclaim.retention import ExpiryRequest, decide, refuse_without_gc
+from iceberg_compact_sql.table.patience import Patience
 from iceberg_compact_sql.table.pyiceberg_internals.expiry_commit import (
     commit_removal,
     delete_old_metadata,
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from iceberg_compact_sql.reclaim.expiry import ExpiryPlan
 
 NEWEST_WRITABLE_VERSION = 2
-_RETRIES = ("commit.retry.num-retries", 4)
-_FIRST_WAIT_MS = ("commit.retry.min-wait-ms", 100)
-_LONGEST_WAIT_MS = ("commit.retry.max-wait-ms", 60_000)
 
 
 def commit_expiry(
@@ -40,8 +36,10 @@ def commit_expiry(
     """
     uuid = table.metadata.table_uuid
     _refuse_unwritable(table)
-    retries = _number(table, _RETRIES)
-    for attempt in range(retries + 1):
+    tries = Patience.of_retries(table.metadata.properties).waits()
+    attempt = 0
+    while True:
+        attempt += 1
         current = reload(table)
         refuse_other_table(uuid, current)
         refuse_without_gc(current.metadata)
@@ -59,15 +57,17 @@ def commit_expiry(
                 holds=_still_right(current.metadata, plan, request),
             )
             events.reach("expire.commit", metadata=committed.metadata_location)
-        except CommitFailedException:
-            if attempt == retries:
-                break
-            time.sleep(_wait_seconds(table, attempt))
-            continue
+        except CommitFailedException as error:
+            if next(tries, False):
+                continue
+            raise CommitConflictError(
+                f"the table changed during each of {attempt} tries; no snapshot was expired and no file deleted",
+                hint="Run it again at a quieter time, or raise the table's commit.retry.num-retries.",
+            ) from error
         except IcebergCompactError:
             raise
         except Exception as error:
-            if isinstance(error, ValueError) and validates_in_process(current) and attempt < retries:
+            if isinstance(error, ValueError) and validates_in_process(current) and next(tries, False):
                 # The update did not fit the metadata that it met: refused before anything was written.
                 continue
             fresh = _reload_or_none(table)
@@ -79,10 +79,6 @@ def commit_expiry(
         refuse_other_table(uuid, fresh)
         _refuse_lost_refs(current, plan, fresh)
         return current.metadata, plan, fresh
-    raise CommitConflictError(
-        f"the table changed during each of {retries + 1} tries; no snapshot was expired and no file deleted",
-        hint="Run it again at a quieter time, or raise the table's commit.retry.num-retries.",
-    )
 
 
 def _refuse_unwritable(table: Table) -> None:
@@ -186,14 +182,3 @@ def _drop_old_metadata(table: Table, committed: TableMetadata) -> None:
     except Exception:
         # The commit stands; a metadata file that stays is an orphan and harms nobody.
         events.reach("expire.old_metadata_stays")
-
-
-def _number(table: Table, setting: tuple[str, int]) -> int:
-    name, default = setting
-    text = table.metadata.properties.get(name, "")
-    return int(text) if text.isdigit() else default
-
-
-def _wait_seconds(table: Table, attempt: int) -> float:
-    longest = _number(table, _LONGEST_WAIT_MS)
-    return float(min(_number(table, _FIRST_WAIT_MS) * 2**attempt, longest)) * random.uniform(0.5, 1.0) / 1000

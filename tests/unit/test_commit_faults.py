@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ForbiddenError
-from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.commit.cleanup import delete_created
 from iceberg_compact_sql.commit.model import CommitInterrupted, CommitReport, Outcome
 from iceberg_compact_sql.commit.outcome import Rejection, describe, judge
 from iceberg_compact_sql.commit.replace import commit_replacements
@@ -323,35 +321,6 @@ def test_retries_leave_no_files_of_lost_tries(tmp_path: Path) -> None:
         report = commit_replacements(table, work, state=state)
     assert report.outcome is Outcome.COMMITTED
     assert metadata_files(tmp_path) == reachable_metadata(table)
-
-
-def test_cleanup_never_deletes_an_input(tmp_path: Path) -> None:
-    table = build(tmp_path)
-    inputs = data_paths(table)
-    spelled = [path.replace("file:///", "file:/") for path in inputs]
-    created = tmp_path / "mine.parquet"
-    created.write_bytes(b"x")
-    assert delete_created(table.io, [*spelled, f"file://{created}", f"file://{tmp_path}/gone"], inputs=inputs) == 1
-    assert not created.exists()
-    oracle.assert_readable(table)
-
-
-def test_cleanup_goes_on_when_a_file_cannot_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    io: FileIO = PyArrowFileIO()
-    paths = [tmp_path / name for name in ("a", "b", "c#d")]
-    for path in paths:
-        path.write_bytes(b"x")
-    (tmp_path / "c").write_bytes(b"another object")
-
-    def delete(self: PyArrowFileIO, path: str) -> None:
-        if path.endswith("a"):
-            raise Fault("denied")
-        Path(path).unlink()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PyArrowFileIO, "delete", delete)
-        assert delete_created(io, [str(path) for path in paths]) == 1
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["a", "c", "c#d"]
 
 
 def test_errors_are_told_without_credentials() -> None:

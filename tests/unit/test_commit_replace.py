@@ -15,15 +15,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 from iceberg_compact_sql.commit.claim import CLAIM_PROPERTY, claim, read_claim, release
 from iceberg_compact_sql.commit.model import Outcome, Replacement
 from iceberg_compact_sql.commit.replace import commit_replacements
-from iceberg_compact_sql.commit.resume import (
-    RUN_ID,
-    compaction_times_ms,
-    find_group,
-    find_runs,
-    group_fingerprint,
-)
+from iceberg_compact_sql.commit.resume import group_fingerprint
 from iceberg_compact_sql.errors import CommitConflictError
 from iceberg_compact_sql.table.model import LiveFile
+from iceberg_compact_sql.table.stamps import GROUPS, RUN_ID
 from tests.support import oracle
 from tests.support.handmade import (
     add_equality_deletes,
@@ -260,24 +255,18 @@ def test_a_later_sequence_number_than_planned_is_refused(tmp_path: Path) -> None
         commit_replacements(table, [work], state=planned(table))
 
 
-def test_runs_are_recognised_later(tmp_path: Path) -> None:
+def test_snapshots_say_which_run_made_them_and_from_which_groups(tmp_path: Path) -> None:
     table = filled(tmp_path, files=4)
     files = ordered(table)
     state = planned(table)
-    work = [replacement(table, part, key=key) for key, part in enumerate((files[:2], files[2:]))]
-    for one in work:
+    parts = (files[:2], files[2:])
+    for one in [replacement(table, part, key=key) for key, part in enumerate(parts)]:
         # Two commits of one plan, as with partial progress: the first is no conflict for the second.
         assert commit_replacements(table, [one], state=state, summary={RUN_ID: "run-1"}).committed == (one.key,)
-    runs = find_runs(table.metadata, run_id="run-1")
-    assert [run.groups for run in runs] == [
-        {group_fingerprint(file.path for file in files[2:])},
-        {group_fingerprint(file.path for file in files[:2])},
+    made = [s.summary for s in table.metadata.snapshots if s.summary is not None and s.summary.get(RUN_ID) == "run-1"]
+    assert [summary.get(GROUPS) for summary in made] == [
+        group_fingerprint(file.path for file in reversed(part)) for part in parts
     ]
-    assert find_runs(table.metadata, run_id="run-2") == []
-    found = find_group(table.metadata, "main", [file.path for file in reversed(files[:2])])
-    assert found == runs[1]
-    assert find_group(table.metadata, "main", [files[0].path]) is None
-    assert set(compaction_times_ms(table.metadata)) == {run.snapshot_id for run in runs}
 
 
 def test_claim_is_refused_while_another_lease_lives(tmp_path: Path) -> None:
