@@ -23,11 +23,15 @@ SKIPPED = "not started, because another part of the group had failed"
 class GroupAccounts:
     """Knows which tasks make up which group, and which of them are in.
 
-    A group with a failure is failed when its last task is in; what its other tasks wrote is removed then.
+    A group with a failure is failed when its last task is in; what its other tasks wrote is removed then. So is one
+    whose tasks did not read exactly the rows that the manifests count in its files.
     """
 
-    def __init__(self, io: FileIO, tasks: Mapping[int, Sequence[RewriteTask]]) -> None:
+    def __init__(
+        self, io: FileIO, tasks: Mapping[int, Sequence[RewriteTask]], rows_by_group: Mapping[int, int]
+    ) -> None:
         self._io = io
+        self._rows_by_group = rows_by_group
         self._waiting = {group_id: {task.output_index for task in group} for group_id, group in tasks.items()}
         self._results: dict[int, list[RewriteResult]] = {group_id: [] for group_id in tasks}
         self._failures: dict[int, list[RewriteFailure]] = {group_id: [] for group_id in tasks}
@@ -66,11 +70,14 @@ class GroupAccounts:
         results = sorted(self._results[group_id], key=lambda result: result.output_index)
         failures = self._failures[group_id]
         outputs = tuple(output for result in results for output in result.outputs)
-        if failures:
+        read_rows, expected_rows = sum(result.input_rows for result in results), self._rows_by_group[group_id]
+        if failures or read_rows != expected_rows:
             left = remove_files(self._io, (output.path for output in outputs))
-            told = next((failure for failure in failures if failure.reason != SKIPPED), failures[0])
+            told = f"its files hold {read_rows} rows, the manifests say {expected_rows}"
+            if failures:
+                told = next((failure.reason for failure in failures if failure.reason != SKIPPED), SKIPPED)
             remaining = (path for failure in failures for path in failure.created)
-            return GroupFailed(group_id, told.reason, tuple(dict.fromkeys((*remaining, *left))))
+            return GroupFailed(group_id, told, tuple(dict.fromkeys((*remaining, *left))))
         self._accepted.extend(outputs)
         return GroupRewritten(
             group_id=group_id,

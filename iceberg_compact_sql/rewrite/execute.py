@@ -127,6 +127,7 @@ def _proved(
         output_index=task.output_index,
         outputs=finished,
         live_rows=gatherer.live_rows,
+        input_rows=gatherer.input_rows,
         copied_row_groups=gatherer.copied_row_groups,
         copied_bytes=gatherer.copied_bytes,
         read_bytes=gatherer.read_bytes,

@@ -75,6 +75,7 @@ class PieceGatherer:
         self._in_flight: deque[tuple[_Piece, Future[list[EncodedPiece]]]] = deque()
         self._leases: dict[int, _Lease] = {}
         self._pieces: dict[Hashable, _Piece] = {}
+        self.input_rows = 0
         self.live_rows = 0
         self.copied_row_groups = 0
         self.copied_bytes = 0
@@ -97,6 +98,7 @@ class PieceGatherer:
         self.copied_row_groups += 1
         self.copied_bytes += copied_bytes
         self.read_bytes += copied_bytes
+        self.input_rows += part.rows
         self.live_rows += part.rows
 
     def decode(self, reader: InputReader, part: RowGroupPart) -> None:
@@ -229,6 +231,7 @@ class PieceGatherer:
             self._close_if_done(lease)
 
     def _count_live(self, reader: InputReader, part: RowGroupPart) -> None:
+        self.input_rows += part.rows
         self.live_rows += part.rows - reader.deleted_rows.get(part.index, 0)
 
     def _close_if_done(self, lease: _Lease) -> None:

@@ -83,7 +83,8 @@ def rewrite_groups(
     flat = [task for group in tasks.values() for task in group]
     input_bytes = sum(group.input_bytes for group in groups)
     events.reach("rewrite.start", tasks=len(flat), input_bytes=input_bytes)
-    accounts = GroupAccounts(io, tasks)
+    rows_by_group = {group.group_id: sum(file.rows for file in group.files) for group in groups}
+    accounts = GroupAccounts(io, tasks, rows_by_group)
     in_process = spark is None or (input_bytes <= _in_process_bytes(spark) and len(flat) <= IN_PROCESS_TASKS)
     runner: _InProcess | _OnSpark
     if in_process:

@@ -101,6 +101,8 @@ class RewriteResult:
     output_index: int
     outputs: tuple[OutputFile, ...]
     live_rows: int
+    # Rows of the slices before deletes: those of a group must add up to what its manifests say.
+    input_rows: int
     copied_row_groups: int = 0
     copied_bytes: int = 0
     read_bytes: int = 0

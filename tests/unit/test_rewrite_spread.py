@@ -128,7 +128,7 @@ def test_closing_early_removes_what_nobody_took(bench: Bench) -> None:
 def test_a_second_result_of_a_task_is_a_loser(bench: Bench, tmp_path: Path) -> None:
     job = bench.job()
     group = groups_of(bench, job)[0]
-    accounts = GroupAccounts(job_io(job), {10: cut_group(group, job)})
+    accounts = GroupAccounts(job_io(job), {10: cut_group(group, job)}, {10: 1})
     paths = [tmp_path / "winner.parquet", tmp_path / "loser.parquet"]
     for path in paths:
         path.write_bytes(b"x")
@@ -140,7 +140,22 @@ def test_a_second_result_of_a_task_is_a_loser(bench: Bench, tmp_path: Path) -> N
 
 def _result(path: Path) -> RewriteResult:
     output = OutputFile(path.as_uri(), 1, 1, 0, (), {}, {}, {}, {}, {}, {}, ())
-    return RewriteResult(10, 0, (output,), 1)
+    return RewriteResult(10, 0, (output,), live_rows=1, input_rows=1)
+
+
+@pytest.mark.parametrize("off_by", [-1, 1])
+def test_a_group_whose_files_hold_other_rows_than_the_manifests_count_fails(bench: Bench, off_by: int) -> None:
+    job = bench.job()
+    whole, *others = groups_of(bench, job)
+    first, *more = whole.files
+    counted_otherwise = replace(whole, files=(replace(first, rows=first.rows + off_by), *more))
+    outcomes = {o.group_id: o for o in rewrite_groups(None, job, [counted_otherwise, *others], description="test")}
+    failed = outcomes.pop(whole.group_id)
+    assert isinstance(failed, GroupFailed)
+    assert "rows, the manifests say" in failed.reason
+    assert all(isinstance(outcome, GroupRewritten) for outcome in outcomes.values())
+    kept = [output.path for outcome in outcomes.values() for output in outcome.outputs]  # type: ignore[union-attr]
+    assert sorted(str(path) for path in bench.written()) == sorted(str(local(path)) for path in kept)
 
 
 def test_lost_files_are_those_of_the_run_only(bench: Bench, tmp_path: Path) -> None:
