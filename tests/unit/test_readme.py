@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 
@@ -11,6 +12,7 @@ from iceberg_compact_sql.procedures.registry import names, procedures
 from iceberg_compact_sql.report.documentation import with_current_sections
 from iceberg_compact_sql.sql.binding import bind
 from iceberg_compact_sql.sql.grammar import parse_call
+from tests.benchmarks.readme import RESULTS, WORK, with_current_figures
 from tests.support.readme import ROOT, TEXT, blocks, shell_lines
 
 SETUP = "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && "
@@ -25,6 +27,13 @@ def test_the_tables_are_the_declarations() -> None:
     assert with_current_sections(TEXT, procedures()) == TEXT, next(iter(sorted(OWN_TOOLS, reverse=True)))
     described = re.findall(r"<!-- procedure: (\w+) -->", TEXT)
     assert sorted(described) == sorted(procedures())
+
+
+def test_the_figures_are_those_that_were_measured() -> None:
+    document = json.loads(RESULTS.read_text())
+    assert with_current_figures(TEXT, document) == TEXT, "python -m tests.benchmarks.readme README.md"
+    measured = {row["case"] for row in document["measurements"]}
+    assert measured <= WORK.keys()
 
 
 def test_the_two_commands() -> None:

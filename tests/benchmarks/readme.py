@@ -1,0 +1,88 @@
+"""The figures of the README, made from the JSON of a run: `python -m tests.benchmarks.readme README.md`.
+
+A test keeps them equal to tests/benchmarks/results.json, so that no figure stands there that nobody measured.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results.json")
+_BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- end -->)", re.DOTALL)
+WORK = {
+    "copy": "16 files of 26 MB, one row group each, into one: row groups copied",
+    "decode": "200 files of 1.5 MB into one: decoded, encoded, read back and compared",
+    "position deletes": "80 files of 1.5 MB with position deletes of 2% of the rows",
+    "equality deletes": "the same with equality deletes",
+    "streaming": "20 files of 11 MB with equality deletes of 3% of the rows, as a streaming database leaves them",
+    "tiny": "a table of 8 tiny files",
+    "growth 1x": "20 files of 1.5 MB",
+    "growth 2x": "twice as many",
+    "growth 4x": "four times as many",
+    "plan 10,000 files": "dry run over 10,000 files (Iceberg: its planner alone)",
+    "plan 100,000 files": "dry run over 100,000 files (Iceberg: its planner alone)",
+    "manifests": "rewrite_manifests after 8 small snapshots",
+    "expire": "expire_snapshots of them",
+    "orphans": "remove_orphans there",
+    "expire 1,000 snapshots": "expire 1,000 snapshots with 10,000 files",
+}
+
+
+def figures(document: dict[str, Any]) -> str:
+    """The tables of costs and of query times in Markdown."""
+    return "\n".join([*_costs(document["measurements"]), "", *_queries(document["queries"])]) + "\n"
+
+
+def with_current_figures(text: str, document: dict[str, Any]) -> str:
+    """The README with its block of figures made anew."""
+    return _BLOCK.sub(lambda match: match[1] + figures(document) + match[2], text)
+
+
+def _costs(measurements: list[dict[str, Any]]) -> Iterator[str]:
+    sides: dict[str, dict[str, dict[str, Any]]] = {}
+    for one in measurements:
+        sides.setdefault(one["case"], {})[one["side"]] = one
+    yield "| work | ours | Iceberg 1.12 | wall | CPU |"
+    yield "|---|---|---|---|---|"
+    for case, work in WORK.items():
+        if case in sides:
+            ours, iceberg = sides[case]["ours"], sides[case].get("iceberg")
+            ratios = [f"{ours[key]:.2g} x" if key in ours else "" for key in ("wall_times_less", "cpu_times_less")]
+            theirs = _cost(iceberg) if iceberg is not None else "not measured"
+            yield f"| {work} | {_cost(ours)} | {theirs} | {ratios[0]} | {ratios[1]} |"
+
+
+def _cost(one: dict[str, Any]) -> str:
+    size = f", {one['output_mb']:.0f} MB" if one["output_mb"] else ""
+    return (
+        f"{one['wall_s']:.2g} s, {one['cpu_s']:.2g} CPU s{size}"
+        if one["wall_s"] < 100
+        else (f"{one['wall_s']:.0f} s, {one['cpu_s']:.0f} CPU s{size}")
+    )
+
+
+def _queries(queries: list[dict[str, Any]]) -> Iterator[str]:
+    found: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
+    for one in queries:
+        found.setdefault((one["case"], one["engine"], one["query"]), {})[one["state"]] = one
+    yield "| reading afterwards | before | after ours | after Iceberg's |"
+    yield "|---|---|---|---|"
+    for (case, engine, query), states in found.items():
+        told = [f"{states[state]['seconds']:.2g} s" for state in ("before", "ours", "iceberg")]
+        yield f"| {case}: {engine}, {query} | {' | '.join(told)} |"
+
+
+def main(path: str) -> None:
+    """Write the file's figures anew."""
+    readme = Path(path)
+    document = json.loads(RESULTS.read_text())
+    readme.write_text(with_current_figures(readme.read_text(encoding="utf-8"), document), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
