@@ -31,9 +31,9 @@ from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.outcomes import writable_table
 from iceberg_compact_sql.report.progress import Progress, progress_for
 from iceberg_compact_sql.rewrite.cleaning import remove_files
-from iceberg_compact_sql.rewrite.job import build_job
-from iceberg_compact_sql.rewrite.spread import RewriteProgress, rewrite_groups
-from iceberg_compact_sql.rewrite.task import GroupFailed, GroupOutcome, GroupRewritten
+from iceberg_compact_sql.rewrite.job import build_job, io_properties
+from iceberg_compact_sql.rewrite.spread import RenewedJob, RewriteProgress, rewrite_groups
+from iceberg_compact_sql.rewrite.task import GroupFailed, GroupOutcome, GroupRewritten, RewriteJob
 from iceberg_compact_sql.sql.parameters import Arguments, Row
 from iceberg_compact_sql.table.catalogs import OpenTable
 from iceberg_compact_sql.table.inventory import read_inventory
@@ -238,7 +238,21 @@ class Compaction:
         return -(-groups // int(self.arguments["max_commits"]))
 
     def _outcomes(self, plan: CompactionPlan, progress: Progress) -> Iterator[GroupOutcome]:
-        job = build_job(
+        renewing = RenewedJob(self._job(plan), self._io_now)
+        for wave in self._waves(plan.rewrites):
+            wave_bytes = sum(group.input_bytes for group in wave)
+            yield from rewrite_groups(
+                self.context.spark,
+                renewing.current(),
+                wave,
+                description=f"compact_table {self.opened.name}: rewriting",
+                max_concurrent_groups=self.arguments["max_concurrent_groups"],
+                on_progress=_shares(wave_bytes, progress),
+                renewed_io=self._io_now,
+            )
+
+    def _job(self, plan: CompactionPlan) -> RewriteJob:
+        return build_job(
             self.opened.table,
             options=self.options,
             overrides=self.arguments["options"],
@@ -247,16 +261,9 @@ class Compaction:
             output_spec_id=plan.rewrites[0].output_spec_id,
             cores=self.context.cores,
         )
-        for wave in self._waves(plan.rewrites):
-            wave_bytes = sum(group.input_bytes for group in wave)
-            yield from rewrite_groups(
-                self.context.spark,
-                job,
-                wave,
-                description=f"compact_table {self.opened.name}: rewriting",
-                max_concurrent_groups=self.arguments["max_concurrent_groups"],
-                on_progress=_shares(wave_bytes, progress),
-            )
+
+    def _io_now(self) -> Mapping[str, str]:
+        return io_properties(self.opened.reload().table.io.properties)
 
     def _waves(self, groups: Sequence[FileGroup]) -> Iterator[Sequence[FileGroup]]:
         """All groups at once; under a time budget one by one, as long as the measured pace lets them finish."""

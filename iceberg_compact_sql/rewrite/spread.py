@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,6 +39,8 @@ _LOCAL_FACTOR = 8
 _CLOSURE_BYTES = 1_500_000
 _JOBS_AT_ONCE = 2
 _TASKS_PER_SLOT = 4
+# Credentials that catalogs lend live for a quarter of an hour at least.
+RENEW_AFTER_S = 300.0
 _MAX_JOBS = 50
 
 TaskResult = RewriteResult | RewriteFailure
@@ -69,15 +72,18 @@ def rewrite_groups(
     description: str,
     max_concurrent_groups: int | None = None,
     on_progress: Callable[[RewriteProgress], None] | None = None,
+    renewed_io: Callable[[], Mapping[str, str]] | None = None,
 ) -> Iterator[GroupOutcome]:
     """Rewrite groups and give each one's outcome exactly once, as it is known; nothing is committed.
 
     Small plans, and all plans where `spark` is None, run in this process. When the iterator is closed early, or
-    interrupted, running Spark jobs are cancelled and the files of groups not handed out are removed.
+    interrupted, running Spark jobs are cancelled and the files of groups not handed out are removed. `renewed_io` is
+    asked now and then for the storage's properties as they are by then.
     """
     # Names of this call alone: another one of the same run may have handed out files that are committed by now, and
     # the search for lost files must not see those.
     job = replace(job, run_id=f"{job.run_id}-{uuid.uuid4().hex[:8]}")
+    renewing = RenewedJob(job, renewed_io)
     io = job_io(job)
     tasks = {group.group_id: cut_group(group, job, expected_ratio=sampled_ratio(job, group, io)) for group in groups}
     flat = [task for group in tasks.values() for task in group]
@@ -88,9 +94,9 @@ def rewrite_groups(
     in_process = spark is None or (input_bytes <= _in_process_bytes(spark) and len(flat) <= IN_PROCESS_TASKS)
     runner: _InProcess | _OnSpark
     if in_process:
-        runner = _InProcess(job, flat)
+        runner = _InProcess(renewing, flat)
     else:
-        runner = _OnSpark(spark, job, flat, description=description, max_concurrent_groups=max_concurrent_groups)
+        runner = _OnSpark(spark, renewing, flat, description=description, max_concurrent_groups=max_concurrent_groups)
     done = files = written_bytes = 0
     finished = False
     try:
@@ -112,15 +118,38 @@ def rewrite_groups(
         if not finished:
             accounts.abandon()
         if runner.may_have_lost_files or not finished:
-            _remove_lost(job, io, groups, accounts)
+            current = renewing.current()
+            _remove_lost(current, job_io(current), groups, accounts)
+
+
+class RenewedJob:
+    """A job with the storage's credentials as they are now: those that a catalog lends end before a long run does."""
+
+    def __init__(self, job: RewriteJob, renewed_io: Callable[[], Mapping[str, str]] | None) -> None:
+        self._job = job
+        self._renewed_io = renewed_io
+        self._taken = time.monotonic()
+
+    def current(self) -> RewriteJob:
+        """The job for tasks that start now; old credentials are kept where nobody can be asked for new ones."""
+        if self._renewed_io is not None and time.monotonic() - self._taken >= RENEW_AFTER_S:
+            self._taken = time.monotonic()
+            try:
+                self._job = replace(self._job, io_properties=self._renewed_io())
+            except Exception as error:
+                _log.warning("the storage's credentials could not be renewed: %s", type(error).__name__)
+        return self._job
 
 
 class _InProcess:
     """Runs tasks in threads of this process."""
 
-    def __init__(self, job: RewriteJob, tasks: Sequence[RewriteTask]) -> None:
+    def __init__(self, renewing: RenewedJob, tasks: Sequence[RewriteTask]) -> None:
+        job = renewing.current()
         at_once = max(1, min(job.threads, len(tasks)))
-        self._job = replace(job, threads=max(1, job.threads // at_once), memory_bytes=job.memory_bytes // at_once)
+        self._renewing = renewing
+        self._threads = max(1, job.threads // at_once)
+        self._memory_bytes = job.memory_bytes // at_once
         self._tasks = deque(tasks)
         self._at_once = at_once
         self._pool = ThreadPoolExecutor(at_once, "rewrite")
@@ -134,7 +163,8 @@ class _InProcess:
                 if is_failing(task.group_id):
                     yield _Answer((RewriteFailure(task.group_id, task.output_index, SKIPPED),))
                     continue
-                self._running.add(self._pool.submit(run_task, self._job, task))
+                job = replace(self._renewing.current(), threads=self._threads, memory_bytes=self._memory_bytes)
+                self._running.add(self._pool.submit(run_task, job, task))
             if self._running:
                 completed, self._running = wait(self._running, return_when=FIRST_COMPLETED)
                 yield _Answer(tuple(future.result() for future in completed))
@@ -154,19 +184,20 @@ class _OnSpark:
     def __init__(
         self,
         spark: Any,
-        job: RewriteJob,
+        renewing: RenewedJob,
         tasks: Sequence[RewriteTask],
         *,
         description: str,
         max_concurrent_groups: int | None,
     ) -> None:
         self._spark = spark
+        self._renewing = renewing
         self._description = description
-        self._tag = f"iceberg-compact-{job.run_id}"
+        self._tag = f"iceberg-compact-{renewing.current().run_id}"
         self._cluster = _Cluster.of(spark)
         at_once = min(self._cluster.slots, len(tasks))
         cores = self._cluster.slots // max(1, at_once) if self._cluster.is_local else self._cluster.task_cpus
-        self._job = packed(replace(job, threads=max(1, cores)))
+        self._threads = max(1, cores)
         self._jobs_at_once = max_concurrent_groups or _JOBS_AT_ONCE
         self._batches = deque(_batches(tasks, self._cluster.slots, by_group=max_concurrent_groups is not None))
         self._pool = ThreadPoolExecutor(self._jobs_at_once, "spark-job")
@@ -205,8 +236,9 @@ class _OnSpark:
         try:
             self._describe()
             events.reach("rewrite.job", tasks=len(batch))
+            job = packed(replace(self._renewing.current(), threads=self._threads))
             function = worker_function(
-                self._job, [payload for _, payload in batch], prefer_shipped=not self._cluster.is_local
+                job, [payload for _, payload in batch], prefer_shipped=not self._cluster.is_local
             )
             count = len(batch)
             rows = self._spark.range(0, count, 1, count).mapInArrow(function, RESULT_SCHEMA).collect()

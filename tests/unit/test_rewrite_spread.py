@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,22 @@ import pytest
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.plan.model import FileGroup
+from iceberg_compact_sql.rewrite import spread
 from iceberg_compact_sql.rewrite.accounts import GroupAccounts
 from iceberg_compact_sql.rewrite.cleaning import find_lost_files, remove_files
-from iceberg_compact_sql.rewrite.execute import job_io
+from iceberg_compact_sql.rewrite.execute import job_io, run_task
 from iceberg_compact_sql.rewrite.sampling import sampled_ratio
 from iceberg_compact_sql.rewrite.slicing import cut_group
 from iceberg_compact_sql.rewrite.spread import RewriteProgress, rewrite_groups
-from iceberg_compact_sql.rewrite.task import GroupFailed, GroupRewritten, OutputFile, RewriteJob, RewriteResult
+from iceberg_compact_sql.rewrite.task import (
+    GroupFailed,
+    GroupRewritten,
+    OutputFile,
+    RewriteFailure,
+    RewriteJob,
+    RewriteResult,
+    RewriteTask,
+)
 from tests.support.rewriting import KB, Bench, local, rows
 
 GROUPS = 4
@@ -114,6 +124,42 @@ def _collected(into: list[GroupRewritten], job: RewriteJob, groups: list[FileGro
         assert isinstance(outcome, GroupRewritten)
         into.append(outcome)
     return []
+
+
+def test_tasks_get_the_credentials_of_their_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a catalog lends end before a long run does."""
+    monkeypatch.setattr(spread, "RENEW_AFTER_S", 0.0)
+    seen: list[str] = []
+
+    def run(job: RewriteJob, task: RewriteTask) -> RewriteResult | RewriteFailure:
+        seen.append(job.io_properties["s3.session-token"])
+        return run_task(job, task)
+
+    monkeypatch.setattr(spread, "run_task", run)
+    lent = (f"token-{number}" for number in itertools.count())
+    job = replace(bench.job(), io_properties={"s3.session-token": "first"}, threads=1)
+    groups = groups_of(bench, job)
+    outcomes = list(
+        rewrite_groups(None, job, groups, description="test", renewed_io=lambda: {"s3.session-token": next(lent)})
+    )
+    assert all(isinstance(outcome, GroupRewritten) for outcome in outcomes)
+    assert len(seen) == len(set(seen)) == len(groups)
+    assert "first" not in seen
+
+
+def test_old_credentials_serve_while_no_new_ones_can_be_had(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(spread, "RENEW_AFTER_S", 0.0)
+
+    def refuse() -> Mapping[str, str]:
+        raise ConnectionError("token=secret")
+
+    job = bench.job()
+    outcomes = list(rewrite_groups(None, job, groups_of(bench, job), description="test", renewed_io=refuse))
+    assert all(isinstance(outcome, GroupRewritten) for outcome in outcomes)
+    assert "could not be renewed: ConnectionError" in caplog.text
+    assert "secret" not in caplog.text
 
 
 def test_closing_early_removes_what_nobody_took(bench: Bench) -> None:
