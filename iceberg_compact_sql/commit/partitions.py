@@ -12,6 +12,8 @@ from typing import Any
 from pyiceberg.typedef import Record
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
+from iceberg_compact_sql.table.partitions import EXACT_DECIMALS
+
 PartitionKey = tuple[Any, ...]
 
 
@@ -37,5 +39,5 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, dt.time):
         return time_to_micros(value)
     if isinstance(value, Decimal):
-        return value.normalize()
+        return value.normalize(EXACT_DECIMALS)
     return value

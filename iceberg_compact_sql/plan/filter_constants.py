@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from iceberg_compact_sql.plan.filter_values import Unusable, read_date, read_moment, read_number
 from iceberg_compact_sql.sql.literals import Evaluator
-from iceberg_compact_sql.sql.units import zone
+from iceberg_compact_sql.sql.units import whole_part, zone
 
 _Type = exp.DataType.Type
 _WHOLE = {_Type.TINYINT, _Type.SMALLINT, _Type.INT, _Type.BIGINT}
@@ -127,6 +127,10 @@ def _numeral(text: str) -> int | float | Decimal:
 
 def _whole(value: Any, text: str | None) -> int:
     number = read_number(text) if text is not None else Decimal(value)
-    if not number.is_finite() or (text is not None and number != int(number)):
+    try:
+        whole = whole_part(number)
+    except (ValueError, OverflowError):
+        raise Unusable(f"'{value}' is not a whole number") from None
+    if text is not None and number != whole:
         raise Unusable(f"'{value}' is not a whole number")
-    return int(number)
+    return whole

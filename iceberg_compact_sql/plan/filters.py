@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import localcontext
 from typing import Any
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, Or
@@ -37,6 +38,7 @@ from iceberg_compact_sql.plan.filter_predicates import (
 from iceberg_compact_sql.plan.filter_spans import SPANS, span_of
 from iceberg_compact_sql.plan.filter_values import MIRRORED, NEGATED, Unusable, compare, one_of, within
 from iceberg_compact_sql.sql.grammar import CallDialect, Misplaced
+from iceberg_compact_sql.table.partitions import EXACT_DECIMALS
 
 _COMPARISONS: dict[type, str] = {
     exp.EQ: "=",
@@ -62,7 +64,8 @@ def parse_where(
     is refused, with the reason, the place and the columns; no text is ever handed on to a SQL engine. `now_ms` is what
     current_timestamp() means; without it that is refused.
     """
-    return _Reader(text, schema, time_zone, now_ms, case_sensitive).read()
+    with localcontext(EXACT_DECIMALS):
+        return _Reader(text, schema, time_zone, now_ms, case_sensitive).read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,9 @@ class _Reader:
         except (SqlglotError, Misplaced, AttributeError, LookupError, TypeError) as error:
             # sqlglot's builders of known functions take the number and kind of their arguments for granted.
             raise self._error("it cannot be read", None, _ALLOWED) from error
+        except (ArithmeticError, ValueError) as error:
+            # Numbers of thousands of digits, and moments that no calendar holds in the session's zone.
+            raise self._error("it holds a value that is out of range", None, _ALLOWED) from error
         except RecursionError as error:
             raise self._error("it is nested too deeply", None, "Use IN for long lists.") from error
 

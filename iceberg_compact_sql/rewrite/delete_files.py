@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
@@ -16,10 +15,12 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, MapType, StructType
 
 from iceberg_compact_sql.rewrite.arrow_types import FIELD_ID_KEY, arrow_schema
+from iceberg_compact_sql.rewrite.chunk_facts import ChunkFacts, ChunkStatistics
 from iceberg_compact_sql.rewrite.fields import FileField, file_fields, walk
 from iceberg_compact_sql.rewrite.inputs import InputFileError, ProjectionError, naming_file, open_input
 from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
 from iceberg_compact_sql.table.model import LiveDelete
+from iceberg_compact_sql.table.pyiceberg_internals import AvroFile
 
 POSITION_FIELD_ID = 2147483545
 
@@ -29,7 +30,7 @@ _AVRO_BATCH_ROWS = 16 * 1024
 _BY_NAME = {"file_path": PATH_FIELD_ID, "pos": POSITION_FIELD_ID}
 
 # Decides from the statistics of a row group's column whether the row group can be left out.
-RowGroupTest = Callable[[pq.ColumnChunkMetaData], bool]
+RowGroupTest = Callable[[ChunkStatistics], bool]
 
 
 def read_delete_columns(
@@ -124,13 +125,12 @@ def _parquet_batches(
             names.append(fields[path[0]].name)
         if dictionaries:
             parquet = open_parquet(file, read_dictionary=names[:1], metadata=parquet.metadata)
+        row_groups = list(range(parquet.metadata.num_row_groups))
         leaf = leaf_index(fields, field_ids[0])
-        metadata = parquet.metadata
-        row_groups = [
-            i
-            for i in range(metadata.num_row_groups)
-            if skip is None or leaf is None or not skip(metadata.row_group(i).column(leaf))
-        ]
+        chunks = ChunkFacts.of(file) if skip is not None and len(row_groups) > 1 else None
+        if skip is not None and leaf is not None and chunks is not None:
+            known = {i: chunks.statistics(i, leaf) for i in row_groups}
+            row_groups = [i for i, statistics in known.items() if statistics is None or not skip(statistics)]
         if row_groups:
             yield from parquet.iter_batches(_BATCH_ROWS, row_groups=row_groups, columns=names, use_threads=False)
 

@@ -11,7 +11,16 @@ from typing import Any
 from iceberg_compact_sql.rewrite.parquet_schema import PHYSICAL_TYPES, LeafColumn, read_schema
 from iceberg_compact_sql.rewrite.thrift import BINARY, I16, I32, I64, STRUCT, TRUE, FooterError, Struct, read_struct
 
-__all__ = ["FooterError", "ParquetFooter", "RowGroupInfo", "parse_footer", "read_footer", "read_range"]
+__all__ = [
+    "FooterError",
+    "ParquetFooter",
+    "RowGroupInfo",
+    "checked_footer",
+    "parse_footer",
+    "read_footer",
+    "read_footer_tree",
+    "read_range",
+]
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
@@ -87,6 +96,11 @@ class ParquetFooter:
 
 def read_footer(file: Any, size: int | None = None) -> ParquetFooter:
     """Read the footer from the end of an open file in one ranged read, or two if it is long."""
+    return checked_footer(*read_footer_tree(file, size))
+
+
+def read_footer_tree(file: Any, size: int | None = None) -> tuple[Struct, int]:
+    """The footer of an open file as it stands, to its last byte, and where it starts; nothing of it is checked yet."""
     size = _size_of(file) if size is None else size
     if size < 12:
         raise FooterError(f"{size} bytes are too few for a Parquet file")
@@ -102,15 +116,19 @@ def read_footer(file: Any, size: int | None = None) -> ParquetFooter:
         raise FooterError(f"the footer has {length} bytes, more than {MAX_FOOTER_BYTES}")
     start = size - 8 - length
     raw = tail[-8 - length : -8] if length + 8 <= len(tail) else read_range(file, start, length)
-    return parse_footer(raw, data_end=start)
+    return _whole_tree(raw), start
 
 
 def parse_footer(raw: bytes, *, data_end: int | None = None) -> ParquetFooter:
     """Parse the Thrift bytes of a footer; what is left over, missing, out of bounds or encrypted is a FooterError."""
+    return checked_footer(_whole_tree(raw), data_end)
+
+
+def _whole_tree(raw: bytes) -> Struct:
     tree, end = read_struct(raw, 0)
     if end != len(raw):
         raise FooterError(f"{len(raw) - end} bytes are left over after the footer")
-    return _checked(tree, data_end)
+    return tree
 
 
 def read_range(file: Any, offset: int, length: int) -> bytes:
@@ -132,7 +150,8 @@ def _size_of(file: Any) -> int:
     return int(file.tell())
 
 
-def _checked(tree: Struct, data_end: int | None) -> ParquetFooter:
+def checked_footer(tree: Struct, data_end: int | None) -> ParquetFooter:
+    """The footer of a tree; what is missing, out of bounds or encrypted is a FooterError."""
     if 8 in tree.fields or 9 in tree.fields:
         raise FooterError("columns are encrypted")
     created_by = (tree.get(6, BINARY) or b"").decode("utf-8", "replace")

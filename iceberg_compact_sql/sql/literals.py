@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from iceberg_compact_sql.sql.units import parse_timestamp, zone
+from iceberg_compact_sql.sql.units import Months, on_this_machine, parse_duration_ms, parse_timestamp, whole_part, zone
 
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7]{2}|.|\Z)|(''|\"\")", re.DOTALL)
@@ -26,19 +26,10 @@ _UNITS = {
     "week": dt.timedelta(weeks=1),
 }
 _SPAN = re.compile(r"([+-])?\s*(?:(\d+)(?:\s+|\Z))?(?:(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(\.\d{1,9})?)?)?)?")
+_YEARS_AND_MONTHS = re.compile(r"([+-])?\s*(\d{1,4})-(\d{1,2})")
 EXPECTED = (
     "expected a constant: a string, number, true, false, NULL, DATE/TIMESTAMP '...', INTERVAL, array(...) or map(...)"
 )
-
-
-@dataclass(frozen=True)
-class Months:
-    """A calendar interval; it has a length only beside a date."""
-
-    count: int
-
-    def __neg__(self) -> Months:
-        return Months(-self.count)
 
 
 @dataclass
@@ -57,6 +48,11 @@ class Evaluator:
                 return evaluate(self, node)
         raise ValueError(EXPECTED)
 
+    @property
+    def moment_of_call(self) -> dt.datetime:
+        """`current_timestamp()`, on the session's clock: days and months are counted there."""
+        return self.now.astimezone(zone(self.time_zone))
+
     def marker(self, node: exp.Placeholder) -> Any:
         name = node.text("this")
         if node.args.get("widget"):
@@ -72,7 +68,7 @@ class Evaluator:
 
     def function(self, node: exp.Anonymous) -> Any:
         if node.name.lower() == "now" and not node.expressions:
-            return self.now
+            return self.moment_of_call
         raise ValueError(f"function {node.name}() is not evaluated here; {EXPECTED}")
 
     def cast(self, node: exp.Cast) -> Any:
@@ -102,14 +98,18 @@ class Evaluator:
             return _calendar(type(node), left, right)
         if {type(left), type(right)} == {float, Decimal}:
             left, right = float(left), float(right)
-        if isinstance(left, bool) or isinstance(right, bool):
-            raise ValueError(f"cannot calculate {node.sql('spark')}")
+        if any(isinstance(side, (bool, str, list, Mapping)) for side in (left, right)):
+            raise ValueError(f"cannot calculate {node.sql('spark')}: the types do not fit")
         if isinstance(left, dt.date) and not isinstance(left, dt.datetime) and isinstance(right, (dt.timedelta, int)):
             # Spark: date +- day interval is a date; +- anything finer is a timestamp.
             days = dt.timedelta(days=right) if isinstance(right, int) else right
             if days % dt.timedelta(days=1):
                 left = dt.datetime(left.year, left.month, left.day, tzinfo=zone(self.time_zone))
             right = days
+        if isinstance(right, dt.datetime) and isinstance(left, dt.timedelta) and isinstance(node, exp.Add):
+            left, right = right, left
+        if isinstance(left, dt.datetime) and isinstance(right, dt.timedelta) and isinstance(node, (exp.Add, exp.Sub)):
+            return _shifted(left, right if isinstance(node, exp.Add) else -right)
         if isinstance(node, exp.Div) and isinstance(left, int) and isinstance(right, int):
             left = Decimal(left)
         try:
@@ -133,6 +133,11 @@ class Evaluator:
     def interval(self, node: exp.Interval) -> dt.timedelta | Months:
         unit = node.args.get("unit")
         amount = self.value(node.this) if node.this is not None else None
+        if unit is None and isinstance(amount, str):
+            try:
+                return dt.timedelta(milliseconds=parse_duration_ms(amount))
+            except ValueError as error:
+                raise ValueError(f"INTERVAL '{amount}' {error}") from None
         if unit is None or amount is None:
             raise ValueError("an INTERVAL needs a number and a unit, such as INTERVAL 7 DAYS")
         if isinstance(unit, exp.IntervalSpan):
@@ -143,10 +148,10 @@ class Evaluator:
         except DecimalException:
             raise ValueError(f"INTERVAL '{amount}' {unit.name}: '{amount}' is not a number") from None
         if name in ("month", "year", "quarter"):
-            return Months(int(number) * {"month": 1, "quarter": 3, "year": 12}[name])
+            return Months(whole_part(number) * {"month": 1, "quarter": 3, "year": 12}[name])
         if name not in _UNITS:
             raise ValueError(f"INTERVAL unit {unit.name} is not known; use {', '.join(_UNITS)}, month or year")
-        return dt.timedelta(microseconds=int(number * (_UNITS[name] // dt.timedelta(microseconds=1))))
+        return dt.timedelta(microseconds=whole_part(number * (_UNITS[name] // dt.timedelta(microseconds=1))))
 
     def add_days(self, node: exp.TsOrDsAdd) -> Any:
         start, days = self.value(node.this), self.value(node.expression)
@@ -160,6 +165,8 @@ class Evaluator:
         keys, values = self.value(node.args["keys"]), self.value(node.args["values"])
         if len(keys) != len(values):
             raise ValueError("map(...) needs a value for each key")
+        if any(isinstance(key, (Mapping, list)) for key in keys):
+            raise ValueError("map(...) takes strings and numbers as keys")
         if len({*map(str, keys)}) != len(keys):
             raise ValueError("map(...) has the same key twice")
         return dict(zip(keys, values, strict=True))
@@ -186,7 +193,8 @@ def unquote(raw: str) -> str:
         return _ESCAPES.get(escaped, escaped)
 
     try:
-        return _ESCAPE.sub(replaced, raw[1:-1])
+        # Two escapes may be the halves of one character, as in Java.
+        return _ESCAPE.sub(replaced, raw[1:-1]).encode("utf-16", "surrogatepass").decode("utf-16")
     except (ValueError, OverflowError):
         raise ValueError("has an escape that is no character") from None
 
@@ -219,7 +227,7 @@ def sql_literal(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int, float, Decimal, dt.date, dt.timedelta)):
-        return value
+        return on_this_machine(value)
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -234,6 +242,11 @@ def _number(node: exp.Literal) -> Any:
     if text.isdigit():
         return int(text)
     return float(text) if "e" in text.lower() else Decimal(text)
+
+
+def _name(node: exp.Column) -> Any:
+    name = ".".join(part.name for part in node.parts)
+    raise ValueError(f"{name} is a name, not a value; put it in quotes: '{name}'")
 
 
 def _text(value: Any) -> str:
@@ -258,7 +271,7 @@ def _date(value: Any) -> dt.date:
 
 def _whole(value: Any) -> int:
     try:
-        return int(value)
+        return whole_part(value) if isinstance(value, Decimal) else int(value)
     except (TypeError, ValueError):
         raise ValueError(f"{value!r} is not a whole number") from None
 
@@ -270,9 +283,17 @@ def _decimal(value: Any) -> Decimal:
         raise ValueError(f"{value!r} is not a number") from None
 
 
-def _span(text: str, start: str, end: str) -> dt.timedelta:
-    """A day-time interval: '1 02:03:04' DAY TO SECOND, '02:03' HOUR TO MINUTE."""
-    match = _SPAN.fullmatch(text.strip()) if (start, end) != ("minute", "second") else None
+def _span(text: str, start: str, end: str) -> dt.timedelta | Months:
+    """An interval between two units: '1 02:03:04' DAY TO SECOND, '02:03' HOUR TO MINUTE, '1-2' YEAR TO MONTH."""
+    told = text.strip()
+    months = _YEARS_AND_MONTHS.fullmatch(told) if (start, end) == ("year", "month") else None
+    if months is not None:
+        count = int(months[2]) * 12 + int(months[3])
+        return Months(-count if months[1] == "-" else count)
+    if (start, end) == ("minute", "second"):
+        # The same clock without its hours.
+        told, start = re.sub(r"^([+-]?)", r"\g<1>0:", told), "hour"
+    match = _SPAN.fullmatch(told)
     if match is None or start not in ("day", "hour") or (start == "day") != (match[2] is not None):
         raise ValueError(f"INTERVAL '{text}' {start.upper()} TO {end.upper()} cannot be read")
     span = dt.timedelta(
@@ -281,16 +302,30 @@ def _span(text: str, start: str, end: str) -> dt.timedelta:
     return -span if match[1] == "-" else span
 
 
+def _shifted(moment: dt.datetime, span: dt.timedelta) -> dt.datetime:
+    """Spark's sum: whole days on the wall clock of the moment's zone, what is finer in real time."""
+    days = dt.timedelta(days=abs(span).days * (1 if span > dt.timedelta(0) else -1))
+    later = moment + days
+    if later.tzinfo is None:
+        return later + (span - days)
+    return (later.astimezone(dt.timezone.utc) + (span - days)).astimezone(later.tzinfo)
+
+
+def _whole_quotient(left: Any, right: Any) -> Any:
+    """DIV rounds towards zero, as in Java."""
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def _remainder(left: Any, right: Any) -> Any:
+    """What `%` leaves has the sign of the left side, as in Java."""
+    rest = abs(left) % abs(right)
+    return -rest if left < 0 else rest
+
+
 def _calendar(kind: type, left: Any, right: Any) -> Any:
     if isinstance(left, dt.date) and isinstance(right, Months) and kind in (exp.Add, exp.Sub):
-        months = left.year * 12 + left.month - 1 + (right.count if kind is exp.Add else -right.count)
-        year, month = divmod(months, 12)
-        for day in range(left.day, 27, -1):
-            try:
-                return left.replace(year=year, month=month + 1, day=day)
-            except ValueError:
-                continue
-        return left.replace(year=year, month=month + 1)
+        return (right if kind is exp.Add else -right).added_to(left)
     if isinstance(left, Months) and isinstance(right, Months) and kind in (exp.Add, exp.Sub):
         return Months(_OPERATORS[kind](left.count, right.count))
     raise ValueError("months and years have no fixed length; subtract them from a date or timestamp, or use days")
@@ -312,21 +347,22 @@ _OPERATORS: dict[Any, Callable[[Any, Any], Any]] = {
     exp.Sub: operator.sub,
     exp.Mul: operator.mul,
     exp.Div: operator.truediv,
-    exp.IntDiv: operator.floordiv,
-    exp.Mod: operator.mod,
+    exp.IntDiv: _whole_quotient,
+    exp.Mod: _remainder,
 }
 # Order matters: a subclass stands before its base.
 _EVALUATORS: dict[Any, Callable[[Evaluator, Any], Any]] = {
     exp.Paren: lambda self, node: self.value(node.this),
     exp.Placeholder: Evaluator.marker,
     exp.Literal: lambda self, node: _number(node),
+    exp.Column: lambda self, node: _name(node),
     exp.RawString: lambda self, node: node.this,
     exp.Boolean: lambda self, node: bool(node.this),
     exp.Null: lambda self, node: None,
     exp.Neg: Evaluator.negative,
     exp.Cast: Evaluator.cast,
-    exp.CurrentTimestamp: lambda self, node: self.now,
-    exp.CurrentDate: lambda self, node: self.now.astimezone(zone(self.time_zone)).date(),
+    exp.CurrentTimestamp: lambda self, node: self.moment_of_call,
+    exp.CurrentDate: lambda self, node: self.moment_of_call.date(),
     exp.Interval: Evaluator.interval,
     exp.Concat: lambda self, node: "".join(_text(self.value(part)) for part in node.expressions),
     exp.Array: lambda self, node: [self.value(item) for item in node.expressions],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from decimal import Decimal, InvalidOperation
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
@@ -24,7 +26,47 @@ _DURATION_UNITS = {
     "w": "w", "week": "w", "weeks": "w",
 }  # fmt: skip
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
+# Java's short names, which Spark takes too; EST, MST and HST are in the zone database.
+_SHORT_ZONES = {
+    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare", "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris", "IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo", "MIT": "Pacific/Apia", "NET": "Asia/Yerevan", "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh",
+}  # fmt: skip
 LONG_MAX = 2**63 - 1
+_Moment = TypeVar("_Moment", bound=dt.date)
+# Python's own limit for the digits of a number in a text.
+_MAX_DIGITS = 4300
+
+
+@dataclass(frozen=True)
+class Months:
+    """A calendar interval; it has a length only beside a date."""
+
+    count: int
+
+    def __neg__(self) -> Months:
+        return Months(-self.count)
+
+    def __str__(self) -> str:
+        return f"INTERVAL {self.count} MONTHS"
+
+    def added_to(self, moment: _Moment) -> _Moment:
+        """The same day of another month, or that month's last day if it is shorter.
+
+        >>> Months(1).added_to(dt.date(2026, 1, 31))
+        datetime.date(2026, 2, 28)
+        """
+        year, month = divmod(moment.year * 12 + moment.month - 1 + self.count, 12)
+        for day in range(moment.day, 27, -1):
+            try:
+                return moment.replace(year=year, month=month + 1, day=day)
+            except ValueError:
+                continue
+        return moment.replace(year=year, month=month + 1)
 
 
 def parse_size(value: object) -> int:
@@ -33,16 +75,15 @@ def parse_size(value: object) -> int:
     >>> parse_size("512MB"), parse_size("1g"), parse_size("1.5 GiB"), parse_size(1024)
     (536870912, 1073741824, 1610612736, 1024)
     """
-    if isinstance(value, bool):
-        raise ValueError("is not a size such as '512MB'")
-    if isinstance(value, (int, Decimal)) and value == int(value):
-        return _bounded(int(value))
+    whole = whole_number(value)
+    if whole is not None:
+        return _bounded(whole)
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[2].lower() not in _SIZE_UNITS:
         raise ValueError("is not a size such as '512MB', '1g', '1.5 GiB' or a number of bytes")
     try:
-        return _bounded(int(Decimal(match[1]) * 1024 ** _SIZE_UNITS[match[2].lower()]))
-    except (InvalidOperation, OverflowError) as error:
+        return _bounded(whole_part(Decimal(match[1]) * 1024 ** _SIZE_UNITS[match[2].lower()]))
+    except ArithmeticError as error:
         raise ValueError("is not a size that fits in 64 bits") from error
 
 
@@ -60,7 +101,11 @@ def parse_duration_ms(value: object) -> int:
     if match is not None:
         parts = _DURATION_PART.findall(match[1])
         if all(unit.lower() in _DURATION_UNITS for _, unit in parts):
-            return _bounded(int(sum(Decimal(n) * _MS[_DURATION_UNITS[unit.lower()]] for n, unit in parts)))
+            amounts = (Decimal(n) * _MS[_DURATION_UNITS[unit.lower()]] for n, unit in parts)
+            try:
+                return _bounded(whole_part(sum(amounts, Decimal())))
+            except ArithmeticError as error:
+                raise ValueError("is not a duration that fits in 64 bits") from error
     raise ValueError("is not a duration such as '7d', '168h', '30 minutes' or INTERVAL 7 DAYS")
 
 
@@ -78,6 +123,9 @@ def parse_time_ms(value: object, *, now_ms: int, time_zone: str) -> int:
         return _epoch_ms(dt.datetime(value.year, value.month, value.day), time_zone)
     if isinstance(value, dt.timedelta):
         return now_ms - parse_duration_ms(value)
+    if isinstance(value, Months) and value.count >= 0:
+        now = dt.datetime.fromtimestamp(now_ms / 1000, zone(time_zone))
+        return _epoch_ms((-value).added_to(now), time_zone)
     if isinstance(value, str):
         text = value.strip()
         try:
@@ -117,9 +165,42 @@ def zone(name: str) -> dt.tzinfo:
         offset = dt.timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
         return dt.timezone(offset if match[1] == "+" else -offset)
     try:
-        return ZoneInfo(name)
+        return ZoneInfo(_SHORT_ZONES.get(name, name))
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError(f"{name!r} is not a time zone") from error
+
+
+def on_this_machine(value: object) -> object:
+    """A Python datetime without a zone on the clock of this machine, as pyspark reads it; other values as they are."""
+    if not isinstance(value, dt.datetime) or value.tzinfo is not None:
+        return value
+    try:
+        return value.astimezone()
+    except (OverflowError, ValueError):
+        # The first and the last day of the calendar: no zone matters there.
+        return value.replace(tzinfo=dt.timezone.utc)
+
+
+def whole_number(value: object) -> int | None:
+    """The integer that a number of any type stands for, or None; booleans are no numbers.
+
+    >>> whole_number(Decimal("2.0")), whole_number(1e9), whole_number(1.5), whole_number("2")
+    (2, 1000000000, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        return None
+    try:
+        whole = whole_part(value)
+    except (ArithmeticError, ValueError):
+        return None
+    return whole if value == whole else None
+
+
+def whole_part(number: float | Decimal) -> int:
+    """A number cut to an integer; ValueError for one of thousands of digits, which would take minutes to convert."""
+    if isinstance(number, Decimal) and number.is_finite() and number.adjusted() >= _MAX_DIGITS:
+        raise ValueError("has too many digits")
+    return int(number)
 
 
 def format_bytes(count: float) -> str:

@@ -205,6 +205,48 @@ def test_decimal_partition_values_get_the_scale_of_their_type(tmp_path: Path) ->
         new_data_file(table.metadata, spec_id=0, partition=(), file_path="file:/x")
 
 
+def test_decimal_partitions_of_all_38_digits_are_replaced(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "n", DecimalType(38, 10)))
+    table = make_table(
+        make_catalog(tmp_path), schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "n"))
+    )
+    numbers = [Decimal(f"{sign}{'9' * 28}.{'9' * 9}{last}") for sign in ("", "-") for last in (8, 9)]
+    for turn in range(2):
+        append(table, [{"id": turn * 10 + i, "n": number} for i, number in enumerate(numbers)])
+    expected = oracle.rows(table)
+    groups: dict[Any, list[Any]] = {}
+    for file in live_files(table):
+        groups.setdefault(file.partition, []).append(file)
+    work = [replacement(table, files, key=key) for key, files in enumerate(groups.values())]
+    report = commit_replacements(table, work, state=planned(table))
+    assert (len(report.committed), report.conflicts) == (4, {})
+    assert oracle.rows(table) == expected
+    assert {file.partition for file in live_files(table)} == {(number,) for number in numbers}
+
+
+def test_double_partitions_keep_their_bits(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "x", DoubleType()))
+    table = make_table(
+        make_catalog(tmp_path),
+        schema=schema,
+        spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "x")),
+        properties={"write.avro.compression-codec": "null"},
+    )
+    for turn in range(2):
+        append(table, [{"id": turn * 10 + i, "x": value} for i, value in enumerate((0.1, 1e300))])
+    groups: dict[Any, list[Any]] = {}
+    for file in live_files(table):
+        groups.setdefault(file.partition, []).append(file)
+    assert set(groups) == {(0.1,), (1e300,)}
+    work = [replacement(table, files, key=key) for key, files in enumerate(groups.values())]
+    assert len(commit_replacements(table, work, state=planned(table)).committed) == 2
+    head = table.metadata.current_snapshot()
+    assert head is not None
+    written = b"".join(Path(oracle.plain(m.manifest_path)).read_bytes() for m in head.manifests(table.io))
+    assert all(struct.pack("<d", value) in written for value in (0.1, 1e300))
+    assert {file.partition for file in live_files(table)} == {(0.1,), (1e300,)}
+
+
 def test_null_and_special_partitions_are_replaced(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
     table = make_table(

@@ -42,8 +42,10 @@ SCHEMA = Schema(
     NestedField(15, "u", UUIDType()),
     NestedField(16, "b", BinaryType()),
     NestedField(17, "Mixed Case", StringType()),
+    NestedField(18, "wide", DecimalType(38, 10)),
 )
 JANUARY = 1767225600000000
+WIDE = "1234567890123456789012345678.0123456789"
 NEW_YORK = 5 * 3_600_000_000
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 
@@ -94,6 +96,11 @@ def shown(text: str, time_zone: str = "UTC") -> str:
         ("n = 1.5", "EqualTo(n, Decimal('1.50'))"),
         ("n > 1.005", "GreaterThan(n, Decimal('1.00'))"),
         ("n < 100000000000", "NotNull(n)"),
+        ("wide = -1234567890123456789012345678.0123456789", f"EqualTo(wide, Decimal('-{WIDE}'))"),
+        ("wide > 1234567890123456789012345678.01234567899", f"GreaterThan(wide, Decimal('{WIDE}'))"),
+        ("wide IN (1234567890123456789012345678.0123456789)", f"EqualTo(wide, Decimal('{WIDE}'))"),
+        ("wide = '9999999999999999999999999999.9999999999'", f"EqualTo(wide, Decimal('{'9' * 28}.{'9' * 10}'))"),
+        (f"wide > 1.00{'9' * 90}", "GreaterThan(wide, Decimal('1.0099999999'))"),
         ("day = '2026-01-01'", "EqualTo(day, 20454)"),
         ("day >= TIMESTAMP '2026-01-01 12:00:00'", "GreaterThan(day, 20454)"),
         ("day < CAST('2026-01-01' AS DATE)", "LessThan(day, 20454)"),

@@ -19,9 +19,10 @@ from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 from pyroaring import BitMap64
 
+from iceberg_compact_sql.rewrite.delete_files import read_delete_columns
 from iceberg_compact_sql.rewrite.inputs import InputFileError
 from iceberg_compact_sql.rewrite.positions import add_position_deletes
 from iceberg_compact_sql.rewrite.row_bitmap import RowBitmap
@@ -135,6 +136,13 @@ def test_avro_and_orc(tmp_path: Path) -> None:
     keys = Schema(NestedField(1, "a", LongType(), required=False))
     equality = avro_delete(tmp_path, keys, [(3,), (None,)], kind=DeleteKind.EQUALITY, equality_ids=(1,))
     assert ids(read_rows(JOB, task_of([slice_of(path, [0])], [equality]))) == [0, 1, 2, 4, 5]
+
+
+def test_doubles_of_avro_files_keep_their_bits(tmp_path: Path) -> None:
+    keys = Schema(NestedField(1, "a", DoubleType(), required=False))
+    delete = avro_delete(tmp_path, keys, [(0.1,), (1e300,)], kind=DeleteKind.EQUALITY, equality_ids=(1,))
+    [[column]] = read_delete_columns(load_file_io({}, "/"), delete, [1])
+    assert column.to_pylist() == [0.1, 1e300]
 
 
 def test_a_million_rows_over_a_thousand_paths(tmp_path: Path) -> None:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import pickle
+import struct
 
+import numpy as np
 import pytest
+from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions.literals import literal
 from pyiceberg.io import FileIO
@@ -57,6 +60,10 @@ def test_naive_datetimes_are_taken_as_utc() -> None:
     naive = literal(dt.datetime(2026, 1, 1)).to(TimestamptzType())
     aware = literal(dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)).to(TimestamptzType())
     assert naive.value == aware.value
+
+
+def test_the_compiled_decoder_narrows_doubles() -> None:
+    assert new_decoder(struct.pack("<d", 0.1)).read_double() == np.float32(0.1)
 
 
 def test_there_is_no_hadoop_catalog() -> None:

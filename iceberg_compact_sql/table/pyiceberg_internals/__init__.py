@@ -1,1 +1,5 @@
-"""The only place that touches private names of pyiceberg."""
+"""The only place that touches private names of pyiceberg, and the one that mends its reading of Avro."""
+
+from iceberg_compact_sql.table.pyiceberg_internals.avro_doubles import AvroFile
+
+__all__ = ["AvroFile"]

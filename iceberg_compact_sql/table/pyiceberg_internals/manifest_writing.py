@@ -41,6 +41,7 @@ from pyiceberg.types import (
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
 from iceberg_compact_sql.errors import UnsupportedError
+from iceberg_compact_sql.table.partitions import EXACT_DECIMALS
 
 # pyiceberg's schemas say list<long>; the spec and Java say list<int>, and Java fails on the other.
 _EQUALITY_IDS = NestedField(
@@ -128,7 +129,7 @@ def partition_value(field_type: PrimitiveType, value: Any) -> Any:
     if isinstance(value, dt.time):
         return time_to_micros(value)
     if isinstance(value, Decimal) and isinstance(field_type, DecimalType):
-        return value.quantize(Decimal(1).scaleb(-field_type.scale))
+        return value.quantize(Decimal((0, (1,), -field_type.scale)), context=EXACT_DECIMALS)
     return value
 
 

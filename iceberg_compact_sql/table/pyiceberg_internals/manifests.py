@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -14,6 +13,8 @@ from pyiceberg.manifest import (
     ManifestFile,
     _inherit_from_manifest,
 )
+
+from iceberg_compact_sql.table.pyiceberg_internals.avro_doubles import AvroFile
 
 # Positions in the record of a data file read with the v3 schema; pyiceberg has no properties for these.
 FIRST_ROW_ID = 16
