@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from iceberg_compact_sql.rewrite.arrays import null_array
 from iceberg_compact_sql.rewrite.encoding import WriterSettings, encode
 from iceberg_compact_sql.rewrite.footer import ParquetFooter, read_footer
 from iceberg_compact_sql.rewrite.reader import InputReader, RowGroupPart
@@ -138,5 +139,7 @@ def _home(
 
 def written_signature(schema: pa.Schema, settings: WriterSettings) -> Hashable:
     """What all row groups encoded under these settings share."""
-    buffer = encode(schema.empty_table(), settings, ())
+    # `schema.empty_table()` cannot make columns with a uuid inside.
+    empty = pa.Table.from_arrays([null_array(field.type, 0) for field in schema], schema=schema)
+    buffer = encode(empty, settings, ())
     return read_footer(pa.BufferReader(buffer), buffer.size).signature

@@ -15,16 +15,19 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 
 from iceberg_compact_sql.rewrite.arrow_types import FIELD_ID_KEY
+from iceberg_compact_sql.rewrite.chunk_facts import ChunkFacts
 from iceberg_compact_sql.rewrite.defaults import identity_values
 from iceberg_compact_sql.rewrite.delete_files import open_parquet
 from iceberg_compact_sql.rewrite.fields import FileField, children_of, file_fields
+from iceberg_compact_sql.rewrite.footer import FooterError, read_footer_tree
 from iceberg_compact_sql.rewrite.inputs import InputFileError, ProjectionError, naming_file, open_input
 from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob
+from iceberg_compact_sql.rewrite.thrift import Struct
 
 # Larger row groups are read page by page; smaller ones by coalesced reads, which object stores reward.
 _BUFFERED_FROM_BYTES = 64 * 1024**2
 _BUFFER_BYTES = 1024**2
-_BATCH_BYTES = 32 * 1024**2
+_BATCH_BYTES = 16 * 1024**2
 _BATCH_ROWS = 128 * 1024
 
 
@@ -63,7 +66,8 @@ class RowGroupRange:
 class DataFile:
     """An open Parquet file; whatever cannot be read raises `InputFileError` with its path.
 
-    Reading is thread-safe: each row group is decoded by a reader of its own over the one open file.
+    `footer` is the footer's tree and where it starts, or what keeps it from being walked. Reading is thread-safe: each
+    row group is decoded by a reader of its own over the one open file.
     """
 
     def __init__(self, io: FileIO, table: TableSchema, part: InputSlice) -> None:
@@ -79,6 +83,8 @@ class DataFile:
                 self.parquet_schema: pq.ParquetSchema = parquet.schema
                 self.arrow_schema: pa.Schema = parquet.schema_arrow
                 self.fields: tuple[FileField, ...] = file_fields(self.arrow_schema, table.mapping)
+                self.footer = _footer_of(self.file)
+                self.chunks = ChunkFacts(self.footer[0]) if isinstance(self.footer, tuple) else None
                 spec = table.specs.get(part.spec_id)
                 if spec is None:
                     raise ProjectionError(f"its partition spec {part.spec_id} is unknown")
@@ -141,7 +147,8 @@ class DataFile:
         end = self.slice.end
         for index in range(self.metadata.num_row_groups):
             group = self.metadata.row_group(index)
-            start, compressed = _extent(group)
+            # In a footer that cannot be walked the places are not known: the first slice takes all its row groups.
+            start, compressed = self.chunks.extent(index) if self.chunks else (0, max(0, group.total_byte_size))
             if group.num_rows and start >= self.slice.start and (end is None or start < end):
                 row_bytes = max(1, group.total_byte_size // group.num_rows)
                 yield RowGroupRange(
@@ -162,12 +169,8 @@ class DataFile:
             raise InputFileError(self.path, "the file is encrypted, which is not supported")
 
 
-def _extent(group: Any) -> tuple[int, int]:
-    """Where a row group's first page starts, and how many bytes its pages take."""
-    starts, compressed = [], 0
-    for i in range(group.num_columns):
-        chunk = group.column(i)
-        dictionary = chunk.dictionary_page_offset
-        starts.append(min(dictionary, chunk.data_page_offset) if dictionary else chunk.data_page_offset)
-        compressed += chunk.total_compressed_size
-    return min(starts, default=0), compressed
+def _footer_of(file: pa.NativeFile) -> tuple[Struct, int] | FooterError:
+    try:
+        return read_footer_tree(file)
+    except FooterError as error:
+        return error

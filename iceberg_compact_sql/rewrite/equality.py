@@ -183,33 +183,33 @@ def _absent(data: DataFile, field_id: int) -> pa.Scalar:
 
 def _ruled_out(data: DataFile, row_group: RowGroupRange, field_ids: Sequence[int], index: KeyIndex) -> bool:
     """Whether statistics prove that no row of a row group has a key of the index."""
-    group = data.metadata.row_group(row_group.index)
     return any(
-        _column_ruled_out(data, group, field_id, bounds, index)
+        _column_ruled_out(data, row_group, field_id, bounds, index)
         for field_id, bounds in zip(field_ids, index.bounds, strict=True)
     )
 
 
-def _column_ruled_out(data: DataFile, group: Any, field_id: int, bounds: KeyBounds, index: KeyIndex) -> bool:
+def _column_ruled_out(
+    data: DataFile, row_group: RowGroupRange, field_id: int, bounds: KeyBounds, index: KeyIndex
+) -> bool:
     leaf = leaf_index(data.fields, field_id)
     path = path_to(data.fields, field_id)
-    if leaf is None or path is None or leaf >= group.num_columns:
+    if leaf is None or path is None or data.chunks is None:
         return False
-    chunk = group.column(leaf)
-    statistics = chunk.statistics
+    statistics = data.chunks.statistics(row_group.index, leaf)
     # Without a count of nulls a null key may hit; inside a struct they count the struct's nulls too, which is right.
-    if statistics is None or (bounds.has_null and (not statistics.has_null_count or statistics.null_count)):
+    if statistics is None or (bounds.has_null and statistics.null_count != 0):
         return False
     if bounds.low is None or bounds.high is None:
         return True
     kind = data.fields[path[0]].type
-    if len(path) > 1 or not statistics.has_min_max:
+    least, most, low, high = bounds.low, bounds.high, statistics.low, statistics.high
+    if len(path) > 1 or low is None or high is None:
         return False
-    low, high = statistics.min_raw, statistics.max_raw
-    if chunk.physical_type in ("INT32", "INT64") and _plain_number(kind) and isinstance(bounds.low, int):
-        return bounds.high < low or bounds.low > high or not index.any_between(low, high)
-    if (pa.types.is_string(kind) or pa.types.is_binary(kind)) and isinstance(bounds.low, bytes):
-        return bool(bounds.high < low or bounds.low > high)
+    if isinstance(low, int) and isinstance(high, int) and isinstance(least, int) and isinstance(most, int):
+        return _plain_number(kind) and (most < low or least > high or not index.any_between(low, high))
+    if isinstance(low, bytes) and isinstance(high, bytes) and isinstance(least, bytes) and isinstance(most, bytes):
+        return bool(pa.types.is_string(kind) or pa.types.is_binary(kind)) and (most < low or least > high)
     return False
 
 

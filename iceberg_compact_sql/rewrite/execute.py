@@ -43,6 +43,9 @@ def run_task(job: RewriteJob, task: RewriteTask) -> RewriteResult | RewriteFailu
         # An interrupt: nobody will ask for these files again.
         remove_files(io, created)
         raise
+    finally:
+        # A worker may wait long for its next task, and a notebook for its next cell.
+        pa.default_memory_pool().release_unused()
     return replace(result, seconds=time.monotonic() - started)
 
 

@@ -26,7 +26,9 @@ class Forecast:
     @property
     def ratio(self) -> float:
         """Bytes out for a byte in, of what is decoded and encoded."""
-        return self._encoded_bytes / self._read_bytes if self._read_bytes else self._expected_ratio
+        # Nothing out of so much in, as where all rows so far were deleted, says nothing of the rows to come.
+        measured = self._encoded_bytes > 0 and self._read_bytes > 0
+        return self._encoded_bytes / self._read_bytes if measured else self._expected_ratio
 
     def opened(self, slice_bytes: int, data_bytes: int) -> None:
         """An input was opened: so much of it is row groups, the rest is footer and does not come out again."""

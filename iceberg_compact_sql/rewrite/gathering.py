@@ -199,7 +199,13 @@ class PieceGatherer:
         self._in_flight.append((piece, self._pool.submit(self._encode, piece)))
 
     def _encode(self, piece: _Piece) -> list[EncodedPiece]:
-        """Runs in any thread. One row group, or more if the rows take more memory than the footers let expect."""
+        """Runs in any thread; the memory of the rows goes back to the system, not to the allocator's store."""
+        encoded = self._row_groups(piece)
+        pa.default_memory_pool().release_unused()
+        return encoded
+
+    def _row_groups(self, piece: _Piece) -> list[EncodedPiece]:
+        """One row group, or more if the rows take more memory than the footers let expect."""
         dictionaries = piece.votes.winners()
         encoded: list[EncodedPiece] = []
         batches, piece.batches = piece.batches, []

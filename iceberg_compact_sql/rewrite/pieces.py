@@ -21,6 +21,7 @@ from iceberg_compact_sql.rewrite.verify import TableDigest
 _MAX_DISTINCT_SHARE = 0.5
 _SAMPLE_ROWS = 32_768
 _READ_BACK_ROWS = 65_536
+_READ_BACK_BYTES = 8 * 1024**2
 
 
 class ProofError(Exception):
@@ -79,7 +80,7 @@ class PieceEncoder:
             raise ProofError(f"{table.num_rows} rows were encoded as {footer.rows}")
         if expected is not None:
             events.reach("rewrite.verify", rows=table.num_rows)
-            self._compare(expected, buffer, table.schema)
+            self._compare(expected, buffer, table)
         return EncodedPiece(buffer, footer, table.num_rows, self._nan_counts(table))
 
     def _prepared(
@@ -130,10 +131,12 @@ class PieceEncoder:
             digest.update(batch)
         return digest.digest()
 
-    def _compare(self, expected: tuple[bytes, ...], buffer: pa.Buffer, written: pa.Schema) -> None:
-        dictionaries = [column.name for column in written if pa.types.is_dictionary(column.type)]
+    def _compare(self, expected: tuple[bytes, ...], buffer: pa.Buffer, written: pa.Table) -> None:
+        dictionaries = [column.name for column in written.schema if pa.types.is_dictionary(column.type)]
         stored = pq.ParquetFile(pa.BufferReader(buffer), read_dictionary=dictionaries, pre_buffer=False)
-        found = self._digest(stored.iter_batches(batch_size=_READ_BACK_ROWS, use_threads=False))
+        row_bytes = max(1, written.nbytes // max(1, written.num_rows))
+        batch_rows = max(1, min(_READ_BACK_ROWS, _READ_BACK_BYTES // row_bytes))
+        found = self._digest(stored.iter_batches(batch_size=batch_rows, use_threads=False))
         if found != expected:
             differing = [
                 path

@@ -5,13 +5,13 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
+from iceberg_compact_sql.rewrite.chunk_facts import ChunkStatistics
 from iceberg_compact_sql.rewrite.delete_files import (
     POSITION_FIELD_ID,
     RowGroupTest,
@@ -72,11 +72,10 @@ def _names_none_of(targets: Mapping[str, RowBitmap]) -> RowGroupTest:
     """
     spelled: dict[str, list[bytes]] = {}
 
-    def skip(chunk: Any) -> bool:
-        statistics = chunk.statistics
-        if statistics is None or not statistics.has_min_max or chunk.physical_type != "BYTE_ARRAY":
+    def skip(statistics: ChunkStatistics) -> bool:
+        low, high = statistics.low, statistics.high
+        if not isinstance(low, bytes) or not isinstance(high, bytes):
             return False
-        low, high = statistics.min_raw, statistics.max_raw
         head = _HEAD.match(low.decode("utf-8", "ignore"))
         if head is None or not high.startswith(head[0].encode()):
             return False

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
+
 PIECE_BYTES = 4 * 1024**2
 MAX_GAP_BYTES = 64 * 1024
 _PIECES_AHEAD = 3
@@ -40,7 +42,8 @@ def read_ahead(file: Any, spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
         for span_start, end in spans
         for start in range(span_start, end, PIECE_BYTES)
     ]
-    if len(pieces) < 2 or not hasattr(file, "read_at"):
+    # What is in memory already needs no reading ahead: its pieces would only be held twice.
+    if len(pieces) < 2 or not hasattr(file, "read_at") or isinstance(file, pa.BufferReader):
         for start, end in pieces:
             yield _read_piece(file, start, end)
         return

@@ -17,7 +17,7 @@ from iceberg_compact_sql.rewrite.data_file import DataFile, RowGroupRange, Table
 from iceberg_compact_sql.rewrite.deletes import load_deletes
 from iceberg_compact_sql.rewrite.fields import FileField, file_fields, plain_type
 from iceberg_compact_sql.rewrite.fitness import misfit
-from iceberg_compact_sql.rewrite.footer import FooterError, ParquetFooter, read_footer
+from iceberg_compact_sql.rewrite.footer import FooterError, ParquetFooter, checked_footer
 from iceberg_compact_sql.rewrite.inputs import InputFileError, naming_file
 from iceberg_compact_sql.rewrite.projection import Projection
 from iceberg_compact_sql.rewrite.row_bitmap import RowBitmap
@@ -71,7 +71,9 @@ class InputReader:
         self.footer: ParquetFooter | None = None
         self.misfit_reason: str | None = None
         try:
-            self.footer = read_footer(data.file)
+            if isinstance(data.footer, FooterError):
+                raise data.footer
+            self.footer = checked_footer(*data.footer)
         except FooterError as error:
             self.misfit_reason = f"its footer cannot be walked: {error}"
         if self.misfit_reason is None:

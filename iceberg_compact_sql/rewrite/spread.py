@@ -349,7 +349,7 @@ def _told_by_spark(error: Exception) -> str:
 def _missing(module: str) -> MissingDependencyError:
     return MissingDependencyError(
         f"the Python package '{module}' is missing on the Spark workers",
-        hint="Install pyarrow and pyiceberg[pyarrow,pyiceberg-core] where the executors' Python finds them.",
+        hint="Install pyiceberg[pyarrow,pyiceberg-core] and numpy where the executors' Python finds them.",
     )
 
 

@@ -32,7 +32,8 @@ class RewriteJob:
     copy_min_row_group_bytes: int = 8 * 1024**2
     verify: str = "checksum"
     threads: int = 1
-    memory_bytes: int = 768 * 1024**2
+    # What rows may take in memory at once; the interpreter and its libraries come on top, with about 200 MB.
+    memory_bytes: int = 512 * 1024**2
     # What the planner calls a healthy file: outputs are cut so that they land inside.
     min_file_bytes: int = 384 * 1024**2
     max_file_bytes: int = 921 * 1024**2

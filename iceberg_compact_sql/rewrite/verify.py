@@ -72,7 +72,8 @@ class _Column:
             if block.null_count:
                 where = np.flatnonzero(block.is_null().to_numpy(zero_copy_only=False)) + self._rows
                 self._nulls.update(where.astype(np.int64, copy=False).data)
-                present = block.drop_null()
+                # Arrow cannot make the empty array of types with a uuid inside: a slice of the block does for it.
+                present = block.slice(0, 0) if block.null_count == len(block) else block.drop_null()
             self._rows += len(block)
             if len(present):
                 self._take(present)

@@ -83,7 +83,7 @@ def open_table(view: SessionView, name: str, *, catalog: str | None = None) -> O
     resolved = resolve_name(view, parse_table_name(name), known, catalog=catalog)
     opened = open_catalog(view, resolved.catalog)
     reach("table.load", catalog=resolved.catalog, table=".".join(resolved.identifier))
-    table = _load(opened, resolved.catalog, resolved.identifier)
+    table = _load(opened, resolved.catalog, resolved.identifier, tuple(known))
     in_spark = known[resolved.catalog] is Origin.SPARK
     return OpenTable(name, resolved.catalog, resolved.identifier, opened, table, in_spark)
 
@@ -177,12 +177,13 @@ def _make(name: str, properties: dict[str, str]) -> Catalog:
     return load_catalog(name, **properties)
 
 
-def _load(catalog: Catalog, name: str, identifier: tuple[str, ...]) -> Table:
+def _load(catalog: Catalog, name: str, identifier: tuple[str, ...], catalogs: tuple[str, ...] = ()) -> Table:
+    """The table; `catalogs` are the names that a user may have had in mind for the first part."""
     shown = show_name(identifier)
-    return _guarded(shown, name, catalog.properties, lambda: _load_plainly(catalog, name, identifier))
+    return _guarded(shown, name, catalog.properties, lambda: _load_plainly(catalog, name, identifier, catalogs))
 
 
-def _load_plainly(catalog: Catalog, name: str, identifier: tuple[str, ...]) -> Table:
+def _load_plainly(catalog: Catalog, name: str, identifier: tuple[str, ...], catalogs: tuple[str, ...]) -> Table:
     shown = show_name(identifier)
     if len(identifier) < 2:
         hint = f"Write '{show_name((name, 'db', *identifier))}'."
@@ -194,10 +195,10 @@ def _load_plainly(catalog: Catalog, name: str, identifier: tuple[str, ...]) -> T
         message = f"'{shown}' in catalog {name!r} is not an Iceberg table"
         raise UnsupportedError(message, argument="table", value=shown) from None
     except (NoSuchTableError, NoSuchNamespaceError):
-        _explain_missing(catalog, name, identifier)
+        _explain_missing(catalog, name, identifier, catalogs)
 
 
-def _explain_missing(catalog: Catalog, name: str, identifier: tuple[str, ...]) -> NoReturn:
+def _explain_missing(catalog: Catalog, name: str, identifier: tuple[str, ...], catalogs: tuple[str, ...]) -> NoReturn:
     shown, namespace = show_name(identifier), identifier[:-1]
     none: list[tuple[str, ...]] = []
     if _best_effort(lambda: _is_view(catalog, identifier), default=False):
@@ -205,8 +206,15 @@ def _explain_missing(catalog: Catalog, name: str, identifier: tuple[str, ...]) -
     if not _best_effort(lambda: catalog.namespace_exists(namespace), default=True):
         namespaces = _best_effort(lambda: catalog.list_namespaces(namespace[:-1]), default=none)
         near = near_name(show_name(namespace), [show_name(found) for found in namespaces])
+        hint = near or _listed("Namespaces", namespaces)
+        if not namespaces and len(namespace) > 1:
+            # Nothing begins like this: the first part may have been meant as a catalog.
+            near = near_name(namespace[0], catalogs)
+            tops = _best_effort(catalog.list_namespaces, default=none)
+            known = _listed("Iceberg catalogs", [(known,) for known in catalogs])
+            hint = " ".join(filter(None, (near, _listed("Namespaces", tops), known)))
         message = f"catalog {name!r} has no namespace '{show_name(namespace)}', so there is no table '{shown}'"
-        raise NotFoundError(message, argument="table", value=shown, hint=near or _listed("Namespaces", namespaces))
+        raise NotFoundError(message, argument="table", value=shown, hint=hint)
     tables = _best_effort(lambda: catalog.list_tables(namespace), default=none)
     near = near_name(shown, [show_name(found) for found in tables])
     message = f"there is no table '{shown}' in catalog {name!r}"

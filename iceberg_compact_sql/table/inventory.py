@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import IcebergType
+from zstandard import ZstdError
 
 from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError, UnsupportedError, did_you_mean
 from iceberg_compact_sql.events import reach
@@ -34,6 +35,21 @@ from iceberg_compact_sql.table.pyiceberg_internals import inventory_records as r
 from iceberg_compact_sql.table.stamps import RUN_ID, SIZES
 
 Partition = tuple[Any, ...]
+
+# What pyiceberg and the codecs raise for bytes that are not what they should be; errors of the storage are not in it.
+_DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    SystemError,
+    TypeError,
+    ValueError,
+    zlib.error,
+    ZstdError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +177,7 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     manifest list and the manifests once, changes nothing.
     """
     metadata = table.metadata
-    snapshot = _head(metadata, branch)
+    snapshot = branch_head(metadata, branch)
     state = PlannedState(
         table_uuid=str(metadata.table_uuid),
         format_version=metadata.format_version,
@@ -172,7 +188,7 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     specs = metadata.specs()
     schemas = [metadata.schema(), *reversed(metadata.schemas)]
     reach("inventory.head", branch=branch, snapshot_id=state.snapshot_id)
-    listed = snapshot.manifests(table.io) if snapshot is not None else []
+    listed = _manifests(table, snapshot) if snapshot is not None else []
     manifests = [manifest for manifest in listed if manifest.has_added_files() or manifest.has_existing_files()]
     pruner = None
     if where is not None and not isinstance(where, AlwaysTrue):
@@ -180,11 +196,11 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     reader = _ManifestsReader(table, schemas, pruner)
     for manifest in manifests:
         if manifest.content == ManifestContent.DELETES:
-            with _readable(manifest):
+            with _readable("manifest", manifest.manifest_path):
                 reader.read_deletes(manifest)
     for manifest in manifests:
         if manifest.content == ManifestContent.DATA and (pruner is None or pruner.manifest_may_match(manifest)):
-            with _readable(manifest):
+            with _readable("manifest", manifest.manifest_path):
                 reader.read_files(manifest)
     index = DeleteIndex(
         reader.deletes,
@@ -205,14 +221,25 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     )
 
 
+def _manifests(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
+    with _readable("manifest list", snapshot.manifest_list):
+        listed = snapshot.manifests(table.io)
+        counts = (
+            [snapshot.summary.get(f"total-{kind}-files") for kind in ("data", "delete")] if snapshot.summary else []
+        )
+        if not listed and any(count not in (None, "0") for count in counts):
+            raise EOFError("it names no manifest, its snapshot counts files")
+        return listed
+
+
 @contextlib.contextmanager
-def _readable(manifest: ManifestFile) -> Iterator[None]:
-    """A manifest that is damaged ends the run: what it lists must not look as if it were not there."""
+def _readable(what: str, path: str) -> Iterator[None]:
+    """A metadata file that is damaged ends the run: what it lists must not look as if it were not there."""
     try:
         yield
-    except (EOFError, ValueError, KeyError, zlib.error) as error:
+    except _DAMAGE as error:
         raise IcebergCompactError(
-            f"manifest {manifest.manifest_path} cannot be read: {error}",
+            f"{what} {path} cannot be read: {error}",
             hint="Nothing was changed. Check the file in the object store against a replica or an older snapshot.",
         ) from error
 
@@ -348,7 +375,8 @@ def _sequence(values: list[Any], manifest: ManifestFile) -> int:
     return sequence
 
 
-def _head(metadata: TableMetadata, branch: str) -> Snapshot | None:
+def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
+    """The newest snapshot of a branch; `main` may have none yet, any other branch that does not exist is refused."""
     ref = metadata.refs.get(branch)
     if ref is None:
         if branch == "main" and metadata.current_snapshot_id is None:

@@ -117,6 +117,15 @@ def test_a_missing_table_is_explained(plain_lake: PlainLake, name: str, message:
         open_table(SessionView(conf=plain_lake.conf, current_namespace=("db",)), name)
 
 
+def test_the_first_of_three_parts_may_have_been_meant_as_a_catalog(plain_lake: PlainLake) -> None:
+    plain_lake.create("db.events", ROWS)
+    view = SessionView(conf=plain_lake.conf)
+    with pytest.raises(NotFoundError, match=r"no namespace 'nowhere\.db'.*Namespaces: db\. Iceberg catalogs: plain\.$"):
+        open_table(view, "nowhere.db.events")
+    with pytest.raises(NotFoundError, match=r"Did you mean 'plain'\? Namespaces: db\. Iceberg catalogs: plain\.$"):
+        open_table(view, "PLAIN.db.events")
+
+
 def test_a_missing_catalog_is_explained(plain_lake: PlainLake) -> None:
     with pytest.raises(NotFoundError, match=r"no Iceberg catalog 'plan'. Did you mean 'plain'\?"):
         open_catalog(SessionView(conf=plain_lake.conf), "plan")

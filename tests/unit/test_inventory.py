@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -177,3 +177,9 @@ def test_a_manifest_cut_short_is_an_error_and_not_a_smaller_table(catalog: SqlCa
     path.write_bytes(whole[:-40] + b"x" * 40)
     with pytest.raises(IcebergCompactError, match="cannot be read"):
         read_inventory(table, "main")
+
+
+def test_a_file_that_counts_no_nulls_may_hold_some(catalog: SqlCatalog) -> None:
+    table = handmade.make_table(catalog, properties={"write.metadata.metrics.default": "none"})
+    handmade.append(table, [{"id": 1, "name": None}])
+    assert len(read_inventory(table.refresh(), "main", IsNull("name")).files) == 1

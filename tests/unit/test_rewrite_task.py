@@ -16,9 +16,22 @@ import pytest
 from pyiceberg.conversions import from_bytes
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, LongType, NestedField, StringType
+from pyiceberg.types import (
+    DecimalType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    UUIDType,
+)
 
 from iceberg_compact_sql import events
+from iceberg_compact_sql.rewrite.arrays import null_array
+from iceberg_compact_sql.rewrite.arrow_types import arrow_schema
+from iceberg_compact_sql.rewrite.copying import written_signature
+from iceberg_compact_sql.rewrite.encoding import writer_settings
 from iceberg_compact_sql.rewrite.execute import run_task
 from iceberg_compact_sql.rewrite.slicing import cut_group
 from iceberg_compact_sql.rewrite.task import RewriteFailure, RewriteTask
@@ -69,12 +82,50 @@ def test_copied_and_decoded_row_groups_share_an_output(bench: Bench) -> None:
     assert results[0].live_rows == 1998
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("row_group_bytes", ["2000", "134217728"])
+def test_inputs_may_begin_with_row_groups_that_have_no_live_row(
+    bench: Bench, row_group_bytes: str, threads: int
+) -> None:
+    for number in range(6):
+        bench.add(rows(500, first=500 * number), row_group_size=100)
+        if number < 3:
+            bench.delete(number, range(500))
+    job = bench.job(
+        copy="never",
+        threads=threads,
+        target_bytes=20 * KB,
+        properties={"write.parquet.row-group-size-bytes": row_group_bytes},
+    )
+    results = bench.rewrite(job)
+    assert read_back(results) == rows(1500, first=1500).to_pylist()
+
+
 def test_small_row_groups_are_gathered_instead_of_copied(bench: Bench) -> None:
     for number in range(5):
         bench.add(rows(100, first=100 * number))
     results = bench.rewrite(bench.job(copy_min_row_group_bytes=8 * KB))
     assert results[0].copied_row_groups == 0
     assert pq.read_metadata(local(outputs(results)[0].path)).num_row_groups == 1
+
+
+def test_row_groups_with_uuids_inside_structs_lists_and_maps_are_copied(bench: Bench) -> None:
+    kinds = (
+        StructType(NestedField(10, "u", UUIDType())),
+        ListType(11, UUIDType(), element_required=False),
+        MapType(12, StringType(), 13, UUIDType(), value_required=False),
+    )
+    nested = Schema(SCHEMA.fields[0], *(NestedField(2 + i, f"c{i}", kind) for i, kind in enumerate(kinds)))
+    bench.schema = nested
+    schema = arrow_schema(nested)
+    for number in range(3):
+        ids = pa.array(range(100 * number, 100 * number + 100), pa.int64())
+        columns = [ids, *(null_array(field.type, 100) for field in list(schema)[1:])]
+        bench.add(pa.Table.from_arrays(columns, schema=schema))
+    assert written_signature(schema, writer_settings({}, nested)) is not None
+    results = bench.rewrite(bench.job())
+    assert results[0].copied_row_groups == 3
+    assert read_back(results) == [{"id": i, "c0": None, "c1": None, "c2": None} for i in range(300)]
 
 
 def test_another_codec_is_not_copied(bench: Bench) -> None:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iceberg_compact_sql.rewrite import verify
+from iceberg_compact_sql.rewrite.arrays import null_array
 from iceberg_compact_sql.rewrite.verify import TableDigest
 from tests.support.parquet_bytes import parquet_bytes, wide_table
 
@@ -65,6 +66,22 @@ ROWS = st.fixed_dictionaries(
         ),
     }
 )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.uuid()),
+        pa.map_(pa.string(), pa.uuid()),
+        pa.struct([("u", pa.uuid())]),
+        pa.list_(pa.struct([("u", pa.uuid())])),
+    ],
+    ids=str,
+)
+def test_columns_of_nested_uuids_that_are_null_throughout(kind: pa.DataType) -> None:
+    nulls = pa.Table.from_arrays([null_array(kind, 3)], names=["c"])
+    assert digest(nulls) == digest(nulls.slice(0, 1), nulls.slice(1))
+    assert digest(nulls) != digest(nulls.slice(1))
 
 
 @settings(max_examples=150, deadline=None)

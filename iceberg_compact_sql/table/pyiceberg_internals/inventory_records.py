@@ -8,13 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 from pyiceberg.avro.decoder import new_decoder
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.reader import IntegerReader, MapReader, OptionReader, Reader, StructReader
 from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestEntryStatus, ManifestFile
-from pyiceberg.typedef import Record
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from iceberg_compact_sql.table.pyiceberg_internals.slim_avro import check_end, read_blocks
 
 _DELETED = ManifestEntryStatus.DELETED.value
 _ADDED = ManifestEntryStatus.ADDED.value
@@ -59,28 +59,16 @@ def read_live_records(manifest: ManifestFile, io: FileIO, *, metrics: bool) -> I
     manifest_sequence = manifest.sequence_number
     manifest_snapshot = manifest.added_snapshot_id
     width = FILE_SEQUENCE + 1
-    avro = AvroFile[Record](io.new_input(manifest.manifest_path))
-    with avro.input_file.open() as stream:
+    with io.new_input(manifest.manifest_path).open() as stream:
         contents = stream.read()
-    # pyiceberg's decoder reads on past the end of its buffer: a file that was cut short must be caught before it does.
     if len(contents) < manifest.manifest_length:
         raise EOFError(f"it has {len(contents)} bytes of {manifest.manifest_length}")
-    avro.decoder = new_decoder(contents)
-    avro.header = avro._read_header()
+    header, blocks = read_blocks(contents)
     # Resolving the schema costs as much as decoding 30 entries: manifests of one table share it.
-    outer, inner = _flat_readers(avro.header.meta[_AVRO_SCHEMA], metrics)
-    # `_read_block` hands it on; the blocks are decoded here, without it.
-    avro.reader = IntegerReader()  # type: ignore[no-untyped-call]
-    while True:
-        try:
-            records = avro._read_block()
-        except EOFError:
-            if avro.decoder.tell() != len(contents):
-                raise EOFError("it ends within a block") from None
-            return
-        block = avro.block
-        assert block is not None
-        decoder = block.block_decoder
+    outer, inner = _flat_readers(header[_AVRO_SCHEMA], metrics)
+    live = 0
+    for records, block in blocks:
+        decoder = new_decoder(block)
         for _ in range(records):
             entry: list[Any] = [None] * 5
             values: list[Any] = [None] * width
@@ -103,7 +91,12 @@ def read_live_records(manifest: ManifestFile, io: FileIO, *, metrics: bool) -> I
             values[SEQUENCE] = manifest_sequence if entry[2] is None and inherit else entry[2]
             values[FILE_SEQUENCE] = manifest_sequence if entry[3] is None and inherit else entry[3]
             values[PARTITION] = tuple(values[PARTITION]._data)
+            live += 1
             yield values
+        check_end(decoder, block)
+    listed = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+    if live < listed:
+        raise EOFError(f"it has {live} live entries, its list says {listed}")
 
 
 _Place = tuple[int | None, Callable[[Any], Any]]
@@ -111,7 +104,7 @@ _Place = tuple[int | None, Callable[[Any], Any]]
 
 @lru_cache(maxsize=64)
 def _flat_readers(
-    avro_schema: str, metrics: bool
+    avro_schema: bytes, metrics: bool
 ) -> tuple[list[tuple[int | None, Callable[[Any], Any] | None]], list[_Place]]:
     """The readers of the entry's fields, and of its data file's fields, as plain functions of the decoder."""
     file_schema = AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))

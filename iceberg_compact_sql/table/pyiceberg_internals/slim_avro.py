@@ -27,28 +27,10 @@ def read_columns(content: bytes, field_ids: tuple[int, ...]) -> Iterator[list[An
 
     Fields of nested records are found at any depth. A file that is cut or damaged raises, it never ends early.
     """
-    decoder = new_decoder(content)
-    total = len(content)
-    if content[:4] != _MAGIC:
-        raise ValueError("not an Avro file")
-    decoder.skip(4)
-    header = _read_header(decoder, total)
-    sync = decoder.read(_SYNC_BYTES)
-    # The Cython decoder does not check its bounds: past the end it reads whatever follows in memory.
-    _within(decoder, total)
+    header, blocks = read_blocks(content)
     steps = _compile(header["avro.schema"], field_ids)
-    codec = KNOWN_CODECS[header.get("avro.codec", b"null").decode()]  # type: ignore[index]
     width = len(field_ids)
-    while decoder.tell() < total:
-        count = decoder.read_int()
-        length = decoder.read_int()
-        if length < 0 or decoder.tell() + length + _SYNC_BYTES > total:
-            raise ValueError("damaged Avro file: it ends inside a block")
-        block = decoder.read(length)
-        if decoder.read(_SYNC_BYTES) != sync:
-            raise ValueError("damaged Avro file: a block does not end with its sync marker")
-        if codec:
-            block = codec.decompress(block)
+    for count, block in blocks:
         records = new_decoder(block)
         for _ in range(count):
             row: list[Any] = [None] * width
@@ -58,30 +40,78 @@ def read_columns(content: bytes, field_ids: tuple[int, ...]) -> Iterator[list[An
                 else:
                     row[position] = read(records)
             yield row
-        if records.tell() != len(block):
-            raise ValueError("damaged Avro file: a block does not hold the records that it says")
+        check_end(records, block)
 
 
-def _within(decoder: BinaryDecoder, total: int) -> None:
-    if decoder.tell() > total:
+def read_blocks(content: bytes) -> tuple[dict[str, bytes], Iterator[tuple[int, bytes]]]:
+    """The header of an Avro file, and its blocks: how many records each holds, and their bytes, decompressed.
+
+    A file that is cut or damaged in its frame raises ValueError or what its codec raises; nothing is read past its end.
+    """
+    if content[:4] != _MAGIC:
+        raise ValueError("not an Avro file")
+    header, start = _read_header(content)
+    codec_name = header.get("avro.codec", b"null").decode()
+    if codec_name not in KNOWN_CODECS:
+        raise ValueError(f"Avro files with the codec {codec_name!r} are not supported")
+    return header, _blocks(content, start, KNOWN_CODECS[codec_name])  # type: ignore[index]
+
+
+def check_end(decoder: BinaryDecoder, block: bytes) -> None:
+    """Raise if the records of a block did not end where it ends: pyiceberg's decoder does not check its bounds."""
+    if decoder.tell() != len(block):
+        raise ValueError("damaged Avro file: a block does not hold the records that it says")
+
+
+def _blocks(content: bytes, at: int, codec: Any) -> Iterator[tuple[int, bytes]]:
+    sync = content[at : at + _SYNC_BYTES]
+    at += _SYNC_BYTES
+    if at > len(content):
         raise ValueError("damaged Avro file: it ends inside its header")
-
-
-def _read_header(decoder: BinaryDecoder, total: int) -> dict[str, bytes]:
-    header: dict[str, bytes] = {}
-    while (count := decoder.read_int()) != 0:
-        _within(decoder, total)
+    while at < len(content):
+        count, at = _read_long(content, at)
+        block, at = _read_bytes(content, at)
+        if content[at : at + _SYNC_BYTES] != sync:
+            raise ValueError("damaged Avro file: a block does not end with its sync marker")
         if count < 0:
+            raise ValueError(f"damaged Avro file: a block is said to hold {count} records")
+        at += _SYNC_BYTES
+        yield count, codec.decompress(block) if codec else block
+
+
+def _read_header(content: bytes) -> tuple[dict[str, bytes], int]:
+    header: dict[str, bytes] = {}
+    at = len(_MAGIC)
+    while True:
+        count, at = _read_long(content, at)
+        if count == 0:
+            return header, at
+        if count < 0:
+            # A negative count is followed by the block's size in bytes.
             count = -count
-            decoder.skip_int()
+            _, at = _read_long(content, at)
         for _ in range(count):
-            key = decoder.read_utf8()
-            _within(decoder, total)
-            length = decoder.read_int()
-            if length < 0 or decoder.tell() + length > total:
-                raise ValueError("damaged Avro file: it ends inside its header")
-            header[key] = decoder.read(length)
-    return header
+            key, at = _read_bytes(content, at)
+            header[key.decode()], at = _read_bytes(content, at)
+
+
+def _read_bytes(content: bytes, at: int) -> tuple[bytes, int]:
+    length, at = _read_long(content, at)
+    if not 0 <= length <= len(content) - at:
+        raise ValueError("damaged Avro file: it ends inside a block or its header")
+    return content[at : at + length], at + length
+
+
+def _read_long(content: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(content) and shift < 64:
+        byte = content[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+    raise ValueError("damaged Avro file: it ends inside a number")
 
 
 @lru_cache(maxsize=256)
