@@ -12,10 +12,12 @@ from iceberg_compact_sql.errors import (
     CommitUnknownError,
     IcebergCompactError,
     InvalidArgumentError,
+    NotFoundError,
     UnsupportedError,
     did_you_mean,
 )
 from iceberg_compact_sql.procedures.context import Context
+from iceberg_compact_sql.redaction import redact
 from iceberg_compact_sql.sql.binding import Given, bind
 from iceberg_compact_sql.sql.parameters import Arguments, Procedure, Row
 from iceberg_compact_sql.sql.units import format_bytes
@@ -69,11 +71,17 @@ STEPS = (
 def chosen_steps(arguments: Arguments, properties: Mapping[str, str]) -> tuple[Step, ...]:
     """The steps that the call or the table asks for, in the safe order."""
     told = properties.get(f"{PROPERTY_PREFIX}steps")
-    names = arguments["steps"] or ([name.strip() for name in told.split(",")] if told else None)
+    names = arguments["steps"]
     if names is None:
-        return STEPS
+        if not told:
+            return STEPS
+        names = told.split(",")
     wanted = [name.strip().lower() for name in names]
     known = [step.name for step in STEPS]
+    if not wanted:
+        raise InvalidArgumentError(
+            "steps is empty", argument="steps", value=names, hint=f"Name some of {', '.join(known)}, or leave it out."
+        )
     for name in wanted:
         if name not in known:
             raise InvalidArgumentError(
@@ -117,7 +125,13 @@ def _bound(context: Context, step: Step, arguments: Arguments, properties: Mappi
             given[name] = Given(text, name)
     bound = bind(procedure, list(given.values()), now_ms=context.now_ms, time_zone=lambda: context.view.time_zone)
     told = {inner: arguments[outer] for outer, inner in step.arguments.items() if outer in arguments.given}
-    return bound.replace(**told, dry_run=arguments["dry_run"])
+    bound = bound.replace(**told, dry_run=arguments["dry_run"])
+    if procedure.check is not None:
+        try:
+            procedure.check(context, bound)
+        except IcebergCompactError as error:
+            raise error.with_procedure(procedure.name)  # noqa: B904 - the same error, named
+    return bound
 
 
 def _run_step(context: Context, step: Step, bound: Arguments, *, first: bool) -> tuple[str, str]:
@@ -128,13 +142,18 @@ def _run_step(context: Context, step: Step, bound: Arguments, *, first: bool) ->
         return "refused", str(error)
     except CommitUnknownError as error:
         return "unknown", str(error)
-    except InvalidArgumentError as error:
+    except (InvalidArgumentError, NotFoundError) as error:
         if first:
             # Nothing has been done yet: the call is wrong, not the table.
             raise
         return "failed", str(error)
     except IcebergCompactError as error:
         return "failed", str(error)
+    except Exception as error:
+        if first:
+            raise
+        # A store or catalog that fails now must not hide what the steps before have committed.
+        return "failed", f"{type(error).__name__}: {redact(error)}"
     detail = _detail(procedure, bound, rows)
     if not detail:
         return "nothing to do", ""

@@ -6,7 +6,7 @@ import uuid
 
 from iceberg_compact_sql.commit.model import Outcome
 from iceberg_compact_sql.commit.resume import stamp_summary
-from iceberg_compact_sql.errors import CommitConflictError, CommitUnknownError, NotFoundError, UnsupportedError
+from iceberg_compact_sql.errors import CommitConflictError, CommitUnknownError, UnsupportedError
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.table.catalogs import OpenTable
 
@@ -27,19 +27,6 @@ def writable_table(context: Context, name: str) -> OpenTable:
         )
     opened.require_commits()
     return opened
-
-
-def require_branch(opened: OpenTable, branch: str) -> None:
-    """Raise unless the branch exists; `main` of a table without snapshots counts as there."""
-    refs = opened.table.metadata.refs
-    if branch in refs and refs[branch].snapshot_ref_type.value == "branch":
-        return
-    if branch == "main" and not refs:
-        return
-    known = ", ".join(sorted(name for name, ref in refs.items() if ref.snapshot_ref_type.value == "branch")) or "none"
-    raise NotFoundError(
-        f"table '{opened.name}' has no branch '{branch}'", argument="branch", value=branch, hint=f"Branches: {known}."
-    )
 
 
 def new_stamp() -> dict[str, str]:

@@ -22,6 +22,7 @@ from iceberg_compact_sql.sql.parameters import (
 )
 
 if TYPE_CHECKING:
+    from iceberg_compact_sql.reclaim.orphans import OrphanRequest
     from iceberg_compact_sql.reclaim.stores import StoredFile
 
 
@@ -30,9 +31,22 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
 
     The table itself is not changed. Each file is checked again right before it goes; doubt is an error.
     """
-    from iceberg_compact_sql.reclaim.orphans import OrphanRequest, OrphanSearch
+    from iceberg_compact_sql.reclaim.orphans import OrphanSearch
 
-    request = OrphanRequest(
+    request = checked_request(context, arguments)
+    search = OrphanSearch(context.open_table(arguments["table"]).table, request, context.spark)
+    view = arguments["file_list_view"]
+    plan = search.find(None if view is None else _listed(context, view))
+    if arguments["dry_run"]:
+        return [_row(file, False) for file in plan.orphans]
+    return [_row(file, gone) for file, gone in search.delete(plan)]
+
+
+def checked_request(context: Context, arguments: Arguments) -> OrphanRequest:
+    """What the arguments ask for; refused where files of a write under way would count as orphans."""
+    from iceberg_compact_sql.reclaim.orphans import OrphanRequest
+
+    return OrphanRequest(
         now_ms=context.now_ms,
         older_than_ms=arguments["older_than"],
         location=arguments["location"],
@@ -44,12 +58,6 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
         workers=arguments["max_concurrent_deletes"],
         quarantine_ms=arguments["quarantine"],
     )
-    search = OrphanSearch(context.open_table(arguments["table"]).table, request, context.spark)
-    view = arguments["file_list_view"]
-    plan = search.find(None if view is None else _listed(context, view))
-    if arguments["dry_run"]:
-        return [_row(file, False) for file in plan.orphans]
-    return [_row(file, gone) for file, gone in search.delete(plan)]
 
 
 def _row(file: StoredFile, deleted: bool) -> Row:
@@ -157,4 +165,5 @@ PROCEDURE = Procedure(
         ),
     ),
     table_function=True,
+    check=checked_request,
 )

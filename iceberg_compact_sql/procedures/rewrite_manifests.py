@@ -19,11 +19,12 @@ from iceberg_compact_sql.sql.parameters import (
 def run(context: Context, arguments: Arguments) -> list[Row]:
     """Commit a REPLACE snapshot with the same files in fewer manifests; a no-op where nothing is to be gained."""
     from iceberg_compact_sql.commit.regroup import plan_regrouping, regroup_manifests
-    from iceberg_compact_sql.procedures.outcomes import new_stamp, require_branch, settled, writable_table
+    from iceberg_compact_sql.procedures.outcomes import new_stamp, settled, writable_table
+    from iceberg_compact_sql.table.inventory import branch_head
 
     opened = writable_table(context, arguments["table"])
-    require_branch(opened, arguments["branch"])
-    if arguments["dry_run"] or opened.table.current_snapshot() is None:
+    head = branch_head(opened.table.metadata, arguments["branch"])
+    if arguments["dry_run"] or head is None:
         planned = plan_regrouping(opened.table, arguments["branch"], arguments["spec_id"])
         return [(planned.replaced, planned.made, None)]
     attempted, done = regroup_manifests(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
@@ -125,7 +125,7 @@ def run_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | No
     files = _still_unneeded(reader, base, fresh.metadata, plan, others)
     events.reach("expire.delete", files=len(files))
     failures = _remove(stores, fresh.metadata, files, run_id, request.now_ms, options)
-    _close_journals(stores, journals, others, files, failures)
+    _close_journals(stores, fresh.metadata, run_id, journals, others, files, failures)
     gone = [file for file in files if file.path not in failures]
     return ExpiryResult(
         expired_snapshots=expired,
@@ -149,12 +149,30 @@ def _plan(metadata: TableMetadata, request: ExpiryRequest, reader: Reachability,
         return ExpiryPlan(retention, files)
     specs = {manifest.spec_id for manifest in reader.manifests_of(kept).values()} | {metadata.default_spec_id}
     schemas = {snapshot.schema_id for snapshot in kept} | {metadata.current_schema_id}
+    schemas |= _schemas_of_sources(metadata, specs, schemas)
     return ExpiryPlan(
         retention,
         files,
         spec_ids=tuple(s.spec_id for s in metadata.partition_specs if s.spec_id not in specs),
         schema_ids=tuple(s.schema_id for s in metadata.schemas if s.schema_id not in schemas),
     )
+
+
+def _schemas_of_sources(metadata: TableMetadata, specs: Collection[int], schemas: Collection[int | None]) -> set[int]:
+    """The newest schemas that know the source columns of these specs, where none of the given ones does.
+
+    A column that was dropped after its files were written has its type nowhere else, and without it nobody can read
+    the partition values of those files.
+    """
+    wanted = {f.source_id for spec in metadata.partition_specs if spec.spec_id in specs for f in spec.fields}
+    newest_first = sorted(metadata.schemas, key=lambda schema: (schema.schema_id in schemas, schema.schema_id))[::-1]
+    found = set()
+    for schema in newest_first:
+        known = wanted.intersection(schema.field_ids)
+        if known and schema.schema_id not in schemas:
+            found.add(schema.schema_id)
+        wanted -= known
+    return found
 
 
 def _needed_by(
@@ -246,16 +264,23 @@ def _remove(
 
 def _close_journals(
     stores: Stores,
+    metadata: TableMetadata,
+    run_id: str,
     own: list[str],
     others: list[PendingDeletes],
     files: list[NeededFile],
     failures: Mapping[str, str],
 ) -> None:
-    """Drop the journals of which everything is done; a journal with files still needed may be a run that has not
-    committed yet, so it stays."""
-    done = {same_file_key(file.path) for file in files if file.path not in failures}
-    finished = [one.journal for one in others if all(same_file_key(file.path) in done for file in one.files)]
-    stores.delete(finished if failures else finished + own)
+    """Leave one journal of exactly the files that could not be deleted, and drop those that are done with.
+
+    A journal with files still needed may be of a run that has not committed yet, so it stays.
+    """
+    tried = {same_file_key(file.path) for file in files}
+    closed = [one.journal for one in others if all(same_file_key(file.path) in tried for file in one.files)]
+    if failures:
+        rest = quarantine.write_pending(stores, metadata, run_id, [file for file in files if file.path in failures])
+        own = [journal for journal in own if journal != rest]
+    stores.delete(closed + own)
 
 
 def _snapshots(metadata: TableMetadata, ids: Iterable[int]) -> list[Snapshot]:

@@ -58,21 +58,25 @@ def commit_expiry(
             )
             events.reach("expire.commit", metadata=committed.metadata_location)
         except CommitFailedException as error:
-            if next(tries, False):
-                continue
-            raise CommitConflictError(
-                f"the table changed during each of {attempt} tries; no snapshot was expired and no file deleted",
-                hint="Run it again at a quieter time, or raise the table's commit.retry.num-retries.",
-            ) from error
+            fresh = reload(table)
+            # A proxy that sends a request twice answers with the conflict of the second one, the first having landed.
+            if not _landed(plan, fresh.metadata):
+                if next(tries, False):
+                    continue
+                raise CommitConflictError(
+                    f"the table changed during each of {attempt} tries; no snapshot was expired and no file deleted",
+                    hint="Run it again at a quieter time, or raise the table's commit.retry.num-retries.",
+                ) from error
         except IcebergCompactError:
             raise
         except Exception as error:
             if isinstance(error, ValueError) and validates_in_process(current) and next(tries, False):
                 # The update did not fit the metadata that it met: refused before anything was written.
                 continue
-            fresh = _reload_or_none(table)
-            if fresh is None or not _landed(plan, fresh.metadata):
+            found = _reload_or_none(table)
+            if found is None or not _landed(plan, found.metadata):
                 raise _unknown(plan, error) from error
+            fresh = found
         else:
             _drop_old_metadata(current, committed.metadata)
             fresh = reload(table)
@@ -93,7 +97,12 @@ def _refuse_unwritable(table: Table) -> None:
 
 def reload(table: Table) -> Table:
     """The table as the catalog has it now."""
-    return table.catalog.load_table(table.name())
+    try:
+        return table.catalog.load_table(table.name())
+    except NoSuchTableError as error:
+        raise CommitConflictError(
+            "the table was dropped meanwhile; no file was deleted", hint="If it was renamed, run it on the new name."
+        ) from error
 
 
 def refuse_other_table(uuid: object, fresh: Table) -> None:
@@ -113,6 +122,7 @@ def _still_right(base: TableMetadata, plan: ExpiryPlan, request: ExpiryRequest) 
             # A snapshot that came meanwhile may use a spec or schema that nothing used.
             return False
         try:
+            refuse_without_gc(metadata)
             now = decide(metadata, request)
         except IcebergCompactError:
             return False
@@ -153,10 +163,13 @@ def _refuse_lost_refs(base: Table, plan: ExpiryPlan, fresh: Table) -> None:
 
 
 def _landed(plan: ExpiryPlan, metadata: TableMetadata) -> bool:
-    left = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    return not left.intersection(plan.retention.expired) and not set(plan.retention.removed_refs).intersection(
-        metadata.refs
+    planned_and_left = (
+        (plan.retention.expired, (snapshot.snapshot_id for snapshot in metadata.snapshots)),
+        (plan.retention.removed_refs, metadata.refs),
+        (plan.spec_ids, (spec.spec_id for spec in metadata.partition_specs)),
+        (plan.schema_ids, (schema.schema_id for schema in metadata.schemas)),
     )
+    return all(not set(planned).intersection(left) for planned, left in planned_and_left)
 
 
 def _unknown(plan: ExpiryPlan, error: Exception) -> CommitUnknownError:
@@ -170,7 +183,7 @@ def _unknown(plan: ExpiryPlan, error: Exception) -> CommitUnknownError:
 def _reload_or_none(table: Table) -> Table | None:
     try:
         return reload(table)
-    except NoSuchTableError:
+    except IcebergCompactError:
         raise
     except Exception:
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
@@ -25,7 +27,8 @@ def owned_roots(metadata: TableMetadata) -> tuple[str, ...]:
 def checked_location(metadata: TableMetadata, location: str | None) -> str:
     """The place to look for orphans: the table's own location, or one inside what the table owns.
 
-    Refuses a bucket or file system as a whole, `..`, a way through a symbolic link, and any place outside.
+    Refuses a bucket or file system as a whole, `.` and `..`, a way through a symbolic link, a file, and any place
+    outside.
     """
     place = location or metadata.location
     parts = split_location(place)
@@ -36,13 +39,16 @@ def checked_location(metadata: TableMetadata, location: str | None) -> str:
             value=place,
             hint="Give a folder of the table as location.",
         )
-    if any(part == ".." for part in parts.path.split("/")):
-        raise _refused(place, "has '..' in it")
+    for turn in (".", ".."):
+        if turn in parts.path.split("/"):
+            raise _refused(place, f"has '{turn}' in it")
     root = next((r for r in owned_roots(metadata) if relative_to(split_location(r), parts) is not None), None)
     if root is None:
         raise _refused(place, f"is outside what the table owns ({', '.join(owned_roots(metadata))})")
     if parts.scheme == "file" and through_symlink(root, join(place, "x")):
         raise _refused(place, "leads through a symbolic link")
+    if parts.scheme == "file" and Path(parts.path).is_file():
+        raise _refused(place, "is a file, not a folder")
     return place.rstrip("/")
 
 

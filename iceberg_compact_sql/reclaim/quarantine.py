@@ -11,11 +11,12 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.errors import UnsupportedError
+from iceberg_compact_sql.errors import IcebergCompactError, UnsupportedError
 from iceberg_compact_sql.reclaim.locations import join, relative_to, split_location
 from iceberg_compact_sql.reclaim.reachability import FileKind, NeededFile
 from iceberg_compact_sql.reclaim.stores import Stores
@@ -99,13 +100,24 @@ def runs(stores: Stores, metadata: TableMetadata) -> tuple[list[QuarantinedRun],
     pending: list[PendingDeletes] = []
     for file in stores.walk(quarantine_root(metadata)):
         if file.path.endswith("/" + _MOVED):
-            said = json.loads(stores.read(file.path))
+            said = _parsed(stores, file.path)
             moved = tuple(MovedFile(*row) for row in said["files"])
             quarantined.append(QuarantinedRun(file.path, said["delete_after_ms"], moved))
         elif file.path.endswith(_PENDING):
-            rows = json.loads(stores.read(file.path))
+            rows = _parsed(stores, file.path)
             pending.append(PendingDeletes(file.path, tuple(NeededFile(p, FileKind(k), b) for p, k, b in rows)))
     return quarantined, pending
+
+
+def _parsed(stores: Stores, path: str) -> Any:
+    content = stores.read(path)
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise IcebergCompactError(
+            f"{path}, which says what was put aside or is being deleted, is damaged ({error})",
+            hint="Restore it, or move it away: then remove_orphans finds what it listed.",
+        ) from error
 
 
 def write_pending(stores: Stores, metadata: TableMetadata, run_id: str, files: Iterable[NeededFile]) -> str:

@@ -101,7 +101,7 @@ def check_request(metadata: TableMetadata, request: ExpiryRequest) -> None:
                 f"snapshot_ids names {snapshot_id}, which the table does not have",
                 argument="snapshot_ids",
                 value=snapshot_id,
-                hint=f"It has {len(known)} snapshots; the ids are in the table's snapshots metadata.",
+                hint=f"Snapshots it has: {len(known)}; their ids are in its metadata table `snapshots`.",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from iceberg_compact_sql.reclaim.quarantine import metadata_root
 from iceberg_compact_sql.reclaim.reachability import ManifestRef, Reachability, statistics_of
 
 DEFAULT_EQUAL_SCHEMES = {"s3a": "s3", "s3n": "s3"}
-_AMBIGUOUS = re.compile(r"[%+ ]|//|[^\x00-\x7f]")
+_AMBIGUOUS = re.compile(r"[%+ ]|//|/\./|[^\x00-\x7f]")
 
 
 class Standing(Enum):
@@ -26,7 +27,7 @@ class Standing(Enum):
     UNKNOWN = "unknown"
     # The same path under another scheme or authority.
     OTHER_PREFIX = "other prefix"
-    # The same path once `%20`, `+`, `//` or composed letters are read in another way.
+    # The same path once `%20`, `+`, `//`, `/./` or composed letters are read in another way.
     OTHER_SPELLING = "other spelling"
 
 
@@ -39,6 +40,7 @@ class ValidFiles:
         self._schemes = {**DEFAULT_EQUAL_SCHEMES, **_one_by_one(equal_schemes or {})}
         self._authorities = _one_by_one(equal_authorities or {})
         self._prefixes: dict[tuple[str, str], str] = {}
+        self._folders: dict[str, str] = {}
         self._paths: dict[str, str | frozenset[str]] = {}
         self._loose: set[str] = set()
         self._snapshots: set[int] = set()
@@ -63,7 +65,9 @@ class ValidFiles:
         """
         metadata = table.metadata
         self.add(table.metadata_location)
-        self.add(join(metadata_root(metadata), "version-hint.text"))
+        for folder in (metadata_root(metadata), join(metadata.location, "metadata")):
+            # A catalog without a database finds the table by it, whatever `write.metadata.path` says.
+            self.add(join(folder, "version-hint.text"))
         for entry in metadata.metadata_log:
             self.add(entry.metadata_file)
         for file in statistics_of(metadata):
@@ -116,8 +120,8 @@ class ValidFiles:
 
     def _split(self, location: str) -> tuple[str, str]:
         scheme, authority, path = split_location(location)
-        if scheme == "file" and "//" in path:
-            path = re.sub("/+", "/", path)
+        if scheme == "file":
+            path = self._real_path(path)
         key = (scheme, authority)
         prefix = self._prefixes.get(key)
         if prefix is None:
@@ -125,9 +129,17 @@ class ValidFiles:
             self._prefixes[key] = prefix
         return prefix, path
 
+    def _real_path(self, path: str) -> str:
+        """The path without `//`, `.`, `..` and symbolic links in its folders: one text for one file."""
+        folder, slash, name = path.rpartition("/")
+        real = self._folders.get(folder)
+        if real is None:
+            real = self._folders[folder] = os.path.realpath(folder + slash).rstrip("/")
+        return f"{real}/{name}"
+
 
 def _loose(path: str) -> str:
-    return re.sub("/+", "/", unicodedata.normalize("NFC", unquote_plus(path)))
+    return re.sub(r"/(\.?/)+", "/", unicodedata.normalize("NFC", unquote_plus(path)))
 
 
 def _one_by_one(groups: Mapping[str, str]) -> dict[str, str]:

@@ -128,6 +128,7 @@ class Procedure:
     """A procedure: its declaration, and the function that does it.
 
     `run(context, arguments)` returns the rows of `columns`, or of `dry_run_columns` when `dry_run` is true.
+    `check(context, arguments)` raises where values that are right one by one cannot be meant; `run` does so too.
     `option_prefixes` and `option_names` are keys of `options` that are handed on as they are.
     """
 
@@ -142,6 +143,7 @@ class Procedure:
     table_function: bool = False
     option_prefixes: tuple[str, ...] = ()
     option_names: tuple[str, ...] = ()
+    check: Callable[[Context, Arguments], object] | None = None
 
     def parameter(self, name: str) -> Parameter | None:
         return next((p for p in self.parameters if p.name == name), None)

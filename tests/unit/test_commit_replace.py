@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyiceberg.manifest import ManifestContent, write_manifest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -24,6 +25,7 @@ from tests.support.handmade import (
     add_equality_deletes,
     add_position_deletes,
     append,
+    commit_manifests,
     data_paths,
     make_catalog,
     make_table,
@@ -226,6 +228,37 @@ def test_partition_deletes_are_judged_by_their_own_partition(tmp_path: Path) -> 
     report = commit_replacements(table, [replacement(table, mine)], state=planned(table))
     assert report.removed_delete_files == 1
     assert len(live_deletes(table)) == 2
+    assert oracle.rows(table) == expected
+
+
+def as_old_as_the_head(table: Table, path: str) -> None:
+    """Give a live data file the head's sequence number, as if it had come in one commit with the head's deletes."""
+    head = table.refresh().current_snapshot()
+    assert head is not None and head.sequence_number is not None
+    snapshot_id = table.metadata.new_snapshot_id()
+    kept = [one for one in head.manifests(table.io) if one.content == ManifestContent.DELETES]
+    output = table.io.new_output(f"{table.location()}/metadata/same-{snapshot_id}.avro")
+    with write_manifest(2, table.spec(), table.schema(), output, snapshot_id, "gzip") as writer:
+        for manifest in head.manifests(table.io):
+            if manifest.content == ManifestContent.DATA:
+                for entry in manifest.fetch_manifest_entry(table.io):
+                    if entry.data_file.file_path == path:
+                        entry.sequence_number = head.sequence_number
+                    writer.existing(entry)
+    manifests = [*kept, writer.to_manifest_file()]
+    commit_manifests(table, manifests, snapshot_id, Operation.REPLACE, {}, "main")
+
+
+def test_a_delete_of_the_same_commit_as_its_file_stays(tmp_path: Path) -> None:
+    table = filled(tmp_path)
+    target, *others = ordered(table)
+    add_position_deletes(table, {target.path: [0]})
+    expected = oracle.rows(table)
+    as_old_as_the_head(table, target.path)
+    assert oracle.rows(table) == expected
+    work = replacement(table, [file for file in ordered(table) if file.path != target.path])
+    assert len(work.removed) == len(others)
+    assert commit_replacements(table, [work], state=planned(table)).removed_delete_files == 0
     assert oracle.rows(table) == expected
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpdate, SetSnapshotRefUpdate
@@ -16,6 +22,7 @@ from pyiceberg.types import LongType
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import (
     CommitConflictError,
+    CommitUnknownError,
     IcebergCompactError,
     InvalidArgumentError,
     UnsupportedError,
@@ -141,6 +148,20 @@ def test_a_staged_snapshot_stays_only_while_it_is_young(table: Table) -> None:
     assert staged in old.retention.expired
 
 
+def test_a_snapshot_of_the_very_cutoff_is_not_older_than_it(table: Table) -> None:
+    heads = []
+    for number in range(3):
+        heads.append(append(table, number))
+        # Two commits of one millisecond would be of one age.
+        time.sleep(0.002)
+    middle = table.refresh().metadata.snapshot_by_id(heads[1])
+    assert middle is not None
+    at = plan_expiry(table, ExpiryRequest(now_ms=FUTURE_MS, older_than_ms=middle.timestamp_ms))
+    assert at.retention.expired == (heads[0],)
+    after = plan_expiry(table, ExpiryRequest(now_ms=FUTURE_MS, older_than_ms=middle.timestamp_ms + 1))
+    assert after.retention.expired == (heads[0], heads[1])
+
+
 def test_explicit_ids_come_on_top_of_the_age(table: Table) -> None:
     heads = [append(table, i) for i in range(4)]
     now = table.metadata.snapshots[-1].timestamp_ms
@@ -251,6 +272,35 @@ def test_unused_schemas_and_specs_go_when_asked(table: Table) -> None:
     check_whole(table)
 
 
+def test_a_schema_that_a_used_partition_spec_needs_stays(table: Table) -> None:
+    for name in ("first", "second"):
+        with table.update_schema() as update:
+            update.add_column(name, LongType())
+    with table.update_spec() as update:
+        update.add_identity("name")
+    append(table, 1)
+    with table.update_spec() as update:
+        update.remove_field("name")
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("name")
+    table.append(pa.table({"id": [2]}, schema=pa.schema([("id", pa.int64())])))
+    knowing = max(schema.schema_id for schema in table.metadata.schemas if 2 in schema.field_ids)
+    request = ExpiryRequest(now_ms=FUTURE_MS, older_than_ms=FUTURE_MS, clean_expired_metadata=True)
+    run_expiry(table, request)
+    left = {schema.schema_id for schema in table.refresh().metadata.schemas}
+    assert left == {knowing, table.metadata.current_schema_id}
+    assert plan_expiry(table, request).empty
+
+
+def test_a_damaged_journal_is_named(table: Table) -> None:
+    append(table, 1)
+    damaged = Path(table.location().removeprefix("file://"), "metadata", "_quarantine", "abc.pending.json")
+    damaged.parent.mkdir()
+    damaged.write_text("[[")
+    with pytest.raises(IcebergCompactError, match=r"abc\.pending\.json, .* is damaged"):
+        plan_expiry(table, ALL)
+
+
 POINTS = ("expire.planned", "expire.validate", "expire.commit", "expire.committed", "expire.delete", "reclaim.delete")
 
 
@@ -331,10 +381,12 @@ def test_a_failed_delete_is_counted_and_done_by_the_next_run(table: Table) -> No
     assert result.failed_deletes == 1
     assert result.deleted[FileKind.DATA] == 0
     assert list(result.failures) == [f"file://{path}"]
+    assert [file.path for file in plan_expiry(table.refresh(), ALL).files] == [f"file://{path}"]
     shutil.rmtree(path)
     path.write_bytes(content)
     result = run_expiry(table, ALL)
-    assert (result.expired_snapshots, result.deleted[FileKind.DATA]) == (0, 1)
+    assert (result.expired_snapshots, dict(result.deleted)) == (0, {FileKind.DATA: 1})
+    assert result.freed_bytes == len(content)
     check_whole(table)
 
 
@@ -397,6 +449,71 @@ def test_others_who_keep_winning_are_reported(table: Table) -> None:
         run_expiry(table, ALL)
     assert snapshot_ids(table) == set(heads)
     check_whole(table)
+
+
+def test_a_conflict_that_is_the_echo_of_our_own_commit_is_a_success(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(table, 1)
+    table.overwrite(rows(2))
+    land = SqlCatalog.commit_table
+
+    def land_and_refuse(catalog: SqlCatalog, *arguments: Any) -> None:
+        land(catalog, *arguments)
+        raise CommitFailedException("409")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", land_and_refuse)
+    planned = plan_expiry(table, ALL)
+    result = run_expiry(table, ALL)
+    assert result.expired_snapshots == len(planned.retention.expired) > 0
+    assert sum(result.deleted.values()) == len(planned.files)
+    check_whole(table)
+
+
+def test_a_refused_removal_of_schemas_alone_is_no_success(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(table, 1)
+    with table.update_schema() as update:
+        update.add_column("extra", LongType())
+    table.overwrite(rows(2).append_column("extra", [[7]]))
+    run_expiry(table, ALL)
+
+    def break_off(catalog: SqlCatalog, *arguments: Any) -> None:
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", break_off)
+    with pytest.raises(CommitUnknownError):
+        run_expiry(table, ExpiryRequest(now_ms=FUTURE_MS, older_than_ms=FUTURE_MS, clean_expired_metadata=True))
+    assert len(table.refresh().metadata.schemas) == 2
+
+
+@pytest.mark.parametrize("point", ["expire.planned", "expire.validate"])
+def test_a_table_that_forbids_it_or_goes_meanwhile_loses_no_file(table: Table, point: str) -> None:
+    append(table, 1)
+    table.overwrite(rows(2))
+    before = on_disk(table)
+
+    def meanwhile(work: Callable[[], object]) -> Callable[[str, object], None]:
+        def meddle(reached: str, facts: object) -> None:
+            if reached == point:
+                work()
+
+        return meddle
+
+    def forbid() -> None:
+        current = table.catalog.load_table("db.t")
+        if "gc.enabled" not in current.properties:
+            current.transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
+
+    with events.listening(meanwhile(forbid)), pytest.raises(UnsupportedError, match=r"gc\.enabled"):
+        run_expiry(table, ALL)
+    assert len(snapshot_ids(table)) == 3
+    table.transaction().remove_properties("gc.enabled").commit_transaction()
+    with (
+        events.listening(meanwhile(lambda: table.catalog.drop_table("db.t"))),
+        pytest.raises(CommitConflictError, match="was dropped meanwhile"),
+    ):
+        run_expiry(table, ALL)
+    assert on_disk(table) == before
 
 
 def test_old_metadata_files_go_by_the_tables_own_setting(tmp_path: Path) -> None:

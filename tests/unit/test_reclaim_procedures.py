@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql import events
+from iceberg_compact_sql.errors import InvalidArgumentError, NotFoundError
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.sql.binding import Given, bind
 from iceberg_compact_sql.table.session_view import SessionView
@@ -85,6 +86,7 @@ def test_orphans_are_listed_and_then_deleted(table: Any, tmp_path: Path) -> None
         ("remove_orphans", {"max_share": 2}, "must be at most 1"),
         ("remove_orphans", {"file_list_view": "v"}, "which a table function does not have"),
         ("maintain_table", {"steps": ["compact", "expires"]}, "Did you mean 'expire'?"),
+        ("maintain_table", {"steps": []}, "steps is empty"),
     ],
 )
 def test_arguments_out_of_bounds_are_refused(
@@ -127,6 +129,33 @@ def test_maintenance_takes_defaults_from_the_table_and_stops_at_doubt(table: Any
     with table.transaction() as change:
         change.set_properties({"gc.enabled": "false"})
     assert [row["outcome"] for row in call(tmp_path, "maintain_table", "db.t")] == ["refused", "refused"]
+
+
+def test_maintenance_with_a_wrong_argument_of_a_late_step_changes_nothing(table: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"^remove_orphans: older_than is less than 24 hours ago"):
+        call(tmp_path, "maintain_table", "db.t", orphans_older_than="23h")
+    with pytest.raises(NotFoundError, match="branch 'dev' does not exist"):
+        call(tmp_path, "maintain_table", "db.t", branch="dev")
+    with table.transaction() as change:
+        change.set_properties({"iceberg-compact.orphans.older-than": "1h"})
+    before = table.metadata_location
+    with pytest.raises(InvalidArgumentError, match=r"^remove_orphans: older_than is less than 24 hours ago"):
+        call(tmp_path, "maintain_table", "db.t")
+    assert table.refresh().metadata_location == before
+    assert [row["outcome"] for row in call(tmp_path, "maintain_table", "db.t", orphans_older_than="3d")][3] == "done"
+
+
+def test_maintenance_tells_what_was_done_when_the_store_fails_later(table: Any, tmp_path: Path) -> None:
+    def fail(reached: str, facts: object) -> None:
+        if reached == "orphans.valid":
+            raise OSError("no route to https://joe:hunter2@store")
+
+    with events.listening(fail):
+        told = call(tmp_path, "maintain_table", "db.t", steps=["expire", "orphans"])
+        assert [(row["step"], row["outcome"]) for row in told] == [("expire", "done"), ("orphans", "failed")]
+        assert told[1]["detail"] == "OSError: no route to https://***@store"
+        with pytest.raises(OSError, match="no route"):
+            call(tmp_path, "maintain_table", "db.t", steps=["orphans"])
 
 
 def test_maintenance_compacts_first(table: Any, tmp_path: Path) -> None:

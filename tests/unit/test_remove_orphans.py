@@ -139,6 +139,8 @@ def test_symbolic_links_are_never_followed(table: Table, tmp_path: Path) -> None
     ("place", "said"),
     [
         ("{root}/../other", "'..'"),
+        ("{root}/./data", "'.'"),
+        ("{root}/version.txt", "is a file"),
         ("{parent}", "outside"),
         ("{root}2", "outside"),
         ("file:///", "whole bucket or file system"),
@@ -148,6 +150,7 @@ def test_symbolic_links_are_never_followed(table: Table, tmp_path: Path) -> None
 )
 def test_places_that_the_table_does_not_own_are_refused(table: Table, place: str, said: str) -> None:
     text = place.format(root=table.location(), parent=table.location().rsplit("/", 1)[0])
+    leave(table, "version.txt")
     with pytest.raises(IcebergCompactError, match=said) as caught:
         OrphanSearch(table, request(location=text))
     assert caught.value.argument == "location"
@@ -165,6 +168,14 @@ def test_a_location_inside_the_table_or_its_data_path_is_fine(table: Table, tmp_
     (elsewhere / "left.parquet").write_bytes(b"x")
     plan = OrphanSearch(table, request(location=f"file://{elsewhere}")).find()
     assert [file.path for file in plan.orphans] == [f"file://{elsewhere}/left.parquet"]
+
+
+def test_the_version_hint_stays_also_where_metadata_is_written_elsewhere(table: Table, tmp_path: Path) -> None:
+    leave(table, "metadata/version-hint.text", b"3")
+    with table.transaction() as change:
+        change.set_properties({"write.metadata.path": f"file://{tmp_path}/elsewhere"})
+    append(table, 50)
+    assert found(table) == []
 
 
 @pytest.mark.parametrize("nested", ["nested", "."])
@@ -283,12 +294,24 @@ def test_java_and_python_spellings_of_local_paths_are_one_file(table: Table) -> 
     assert found(table) == ["data/left.parquet"]
 
 
+def test_a_folder_that_is_known_under_two_names_holds_one_set_of_files(table: Table, tmp_path: Path) -> None:
+    other_name = tmp_path / "other_name"
+    other_name.symlink_to(folder(table))
+    table.catalog.commit_table(table, (), (SetLocationUpdate(location=f"file:{other_name}"),))
+    table.refresh()
+    leave(table, "data/left.parquet")
+    _, outcome = clean(table)
+    assert outcome == {f"file:{other_name}/data/left.parquet": True}
+    assert all(Path(path.removeprefix("file:")).exists() for path in needed(table))
+
+
 VALID = (
     "s3://b/t/data/a%20b.parquet",
     "s3a://b/t/plain",
     "s3://b/t/data//double",
     "s3://b/t/caf\u00e9",
     "hdfs://n1/t/x",
+    "file:///t/a/b",
 )
 
 
@@ -301,6 +324,11 @@ VALID = (
         ("s3://b/t/data/a b.parquet", Standing.OTHER_SPELLING),
         ("s3://b/t/data/a+b.parquet", Standing.OTHER_SPELLING),
         ("s3://b/t/data/double", Standing.OTHER_SPELLING),
+        ("s3://b/t/./plain", Standing.OTHER_SPELLING),
+        ("file:/t/a//b", Standing.NEEDED),
+        ("/t/./a/b", Standing.NEEDED),
+        ("file:///t/c/../a/b", Standing.NEEDED),
+        ("file:///b", Standing.UNKNOWN),
         ("s3://b/t/pla%69n", Standing.OTHER_SPELLING),
         ("s3://b/t/" + unicodedata.normalize("NFD", "caf\u00e9"), Standing.OTHER_SPELLING),
         ("s3://b2/t/plain", Standing.OTHER_PREFIX),

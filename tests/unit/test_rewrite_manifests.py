@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,11 @@ def fragmented(lake: PlainLake, **properties: str) -> Any:
     return table
 
 
-def comparable(table: Any) -> list[str]:
+def comparable(table: Any, branch: str = "main") -> list[str]:
     """Everything of every live entry but its place."""
     return sorted(
         str((e["seq"], sorted((key, _plain(value)) for key, value in e["data_file"].items() if value is not None)))
-        for e in entries(table)
+        for e in entries(table, branch)
     )
 
 
@@ -104,5 +105,31 @@ def test_one_spec_only(plain_lake: PlainLake) -> None:
 def test_empty_table_and_missing_branch(plain_lake: PlainLake, tmp_path: Path) -> None:
     make_table(plain_lake.catalog, "db.t")
     assert call(plain_lake, "CALL rewrite_manifests('db.t')")[0]["snapshot_id"] is None
-    with pytest.raises(IcebergCompactError, match="has no branch 'dev'"):
+    with pytest.raises(IcebergCompactError, match="branch 'dev' does not exist"):
         call(plain_lake, "CALL rewrite_manifests('db.t', branch => 'dev')")
+
+
+def test_a_branch_is_rewritten_and_an_empty_main_left_alone(plain_lake: PlainLake) -> None:
+    table = fragmented(plain_lake)
+    main_never_written(table, "dev")
+    before = comparable(table, "dev")
+    [planned] = call(plain_lake, "CALL rewrite_manifests('db.t', branch => 'dev', dry_run => true)")
+    [done] = call(plain_lake, "CALL rewrite_manifests('db.t', branch => 'dev')")
+    assert {**planned, "snapshot_id": done["snapshot_id"]} == done
+    written = plain_lake.load("db.t")
+    assert written.metadata.refs["dev"].snapshot_id == done["snapshot_id"]
+    assert list(written.metadata.refs) == ["dev"]
+    assert comparable(written, "dev") == before
+    assert call(plain_lake, "CALL rewrite_manifests('db.t')") == [
+        {"rewritten_manifests_count": 0, "added_manifests_count": 0, "snapshot_id": None}
+    ]
+    assert call(plain_lake, "CALL maintain_table('db.t')")[-1]["outcome"] == "nothing to do"
+
+
+def main_never_written(table: Any, branch: str) -> None:
+    """Put the table's head on a branch and take `main` away, as where Java wrote to branches only."""
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, branch).commit()
+    path = Path(table.metadata_location.removeprefix("file://"))
+    told = json.loads(path.read_text())
+    del told["refs"]["main"]
+    path.write_text(json.dumps({**told, "current-snapshot-id": None, "snapshot-log": []}))
