@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.report.render import FORMATS, console_for_people, render
 from iceberg_compact_sql.sql.parameters import Kind, Parameter, Procedure
 
+_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|spark://.+|k8s://.+|yarn(-client)?")
 # The tour is short: a JVM that is up soon matters more than one that is fast later.
 _QUICK_START = ("spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",)
 
@@ -27,12 +29,24 @@ class _Failed(click.ClickException):
         click.echo(self.message, err=True)
 
 
+def _known_master(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Refuse a master that Spark cannot read before a JVM is started for it."""
+    if _MASTER.fullmatch(value) is None:
+        raise click.BadParameter(f"{value!r} is not a Spark master: local[*], spark://host:port, yarn or k8s://...")
+    return value
+
+
+_MASTER_OPTION = click.option(
+    "--master", default="local[*]", show_default=True, callback=_known_master, help="Spark master."
+)
+
+
 def _session_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--catalog", help="The Iceberg catalog to use when a name has none."),
         click.option("--warehouse", type=click.Path(), help="Folder of the embedded catalog 'local'."),
         click.option("--conf", "settings", multiple=True, metavar="K=V", help="A Spark setting; may be repeated."),
-        click.option("--master", default="local[*]", show_default=True, help="Spark master."),
+        _MASTER_OPTION,
         click.option("--format", "style", type=click.Choice(FORMATS), default="table", show_default=True),
     )
     for option in reversed(options):
@@ -67,7 +81,7 @@ def run(statement: str | None, path: str | None, **session: Any) -> None:
 @click.option(
     "--warehouse", type=click.Path(), default="./lake", show_default=True, help="Where the demo lake is made."
 )
-@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+@_MASTER_OPTION
 def quickstart(warehouse: str, master: str) -> None:
     """Make a fragmented demo table and take it through score, dry run, compaction and expiry."""
     session = {"warehouse": warehouse, "master": master, "settings": _QUICK_START, "catalog": None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ def render(dataframe: Any, style: str) -> None:
         return
     rows = [tuple(row) for row in dataframe.collect()]
     if style == "json":
-        json.dump([dict(zip(names, row, strict=True)) for row in rows], sys.stdout, default=str, indent=2)
+        json.dump([_as_json(dict(zip(names, row, strict=True))) for row in rows], sys.stdout, indent=2)
         sys.stdout.write("\n")
     elif style == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -37,6 +38,23 @@ def render(dataframe: Any, style: str) -> None:
         writer.writerows([str(v).lower() if isinstance(v, bool) else v for v in row] for row in rows)
     else:
         print_table(names, rows)
+
+
+def _as_json(value: Any) -> Any:
+    """A value of a row as JSON can hold it: what JSON has no number for is null, bytes are hexadecimal."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    if hasattr(value, "asDict"):
+        return _as_json(value.asDict())
+    if isinstance(value, dict):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(item) for item in value]
+    return str(value)
 
 
 def console_for_people(least_width: int = _FILE_WIDTH) -> Console:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,11 +18,14 @@ from iceberg_compact_sql.sql.units import (
     parse_duration_ms,
     parse_size,
     parse_time_ms,
+    whole_number,
 )
 
 _INT_MAX = 2**31 - 1
 # Asked only when an argument needs it: it may cost a question to Spark.
 TimeZone = Callable[[], str]
+# Stands for a value that is known only when a table function runs: its name is checked, its type is not yet.
+LATER = object()
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ def bind(
     values: dict[str, Any] = {p.name: p.default for p in procedure.parameters}
     for parameter in procedure.parameters:
         entry = written.get(parameter.name)
+        if entry is not None and entry.value is LATER:
+            continue
         if entry is None or entry.value is None:
             if parameter.required:
                 raise InvalidArgumentError(
@@ -148,21 +154,12 @@ def _integer(value: Any, largest: int) -> int:
             value = int(value.strip())
         except ValueError:
             raise ValueError("is not a whole number") from None
-    if isinstance(value, (Decimal, float)):
-        value = _whole_or_none(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+    number = whole_number(value)
+    if number is None:
         raise ValueError("is not a whole number")
-    number: int = value
     if abs(number) > largest:
         raise ValueError(f"is beyond {largest}")
     return number
-
-
-def _whole_or_none(number: Decimal | float) -> int | None:
-    try:
-        return int(number) if number == int(number) else None
-    except (OverflowError, ValueError):
-        return None
 
 
 def _double(value: Any) -> float:
@@ -172,7 +169,9 @@ def _double(value: Any) -> float:
         number = float(value)
     except ValueError:
         raise ValueError("is not a number") from None
-    if number != number or number in (float("inf"), float("-inf")):
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
         raise ValueError("is not a finite number")
     return number
 
@@ -264,5 +263,9 @@ def _spread_options(
 def _shown(value: Any) -> str:
     if isinstance(value, (dt.datetime, dt.date)):
         return f"'{value}'"
-    text = repr(value) if isinstance(value, str) else str(value)
+    try:
+        text = repr(value) if isinstance(value, str) else str(value)
+    except ValueError:
+        # Python refuses to write out integers of thousands of digits.
+        return "a value too long to show"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -7,18 +7,18 @@ arguments are bound as a CALL's with `dry_run`, and the table is opened from the
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import re
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakSet
 
 from iceberg_compact_sql import errors
-from iceberg_compact_sql.errors import IcebergCompactError, MissingDependencyError
+from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError, MissingDependencyError
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.registry import procedures
-from iceberg_compact_sql.sql.binding import Given, bind
-from iceberg_compact_sql.sql.parameters import Column, Procedure, Row
+from iceberg_compact_sql.sql.binding import LATER, Given, bind
+from iceberg_compact_sql.sql.parameters import Arguments, Column, Procedure, Row
+from iceberg_compact_sql.sql.units import on_this_machine
 from iceberg_compact_sql.table.session_view import SessionView
 
 _OURS_IN_TRACEBACK = re.compile(
@@ -92,11 +92,40 @@ def planned_rows(name: str, view: SessionView, args: tuple[Any, ...], kwargs: di
 
 
 def check(name: str, view: SessionView, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what binding these arguments would raise."""
+    """Raise what these arguments of `analyze` would raise later, when a worker's traceback would stand around it.
+
+    Spark calls `current_timestamp() - INTERVAL 7 DAYS` no constant, as it does a column of a LATERAL join: such a value
+    is bound when it is there.
+    """
+
+    def known(argument: Any) -> Any:
+        if argument.isTable:
+            raise InvalidArgumentError(
+                "a table is given as an argument", procedure=name, hint="Give the table's name as a string."
+            )
+        return argument.value if argument.isConstantExpression else LATER
+
+    procedure, context = procedures()[name], Context(view)
     try:
-        _bound(procedures()[name], Context(view), args, kwargs)
+        arguments = _bound(procedure, context, tuple(map(known, args)), {k: known(a) for k, a in kwargs.items()})
+        if procedure.check is not None:
+            procedure.check(context, arguments)
+        if arguments["table"] is not None:
+            _check_table(context, arguments)
     except IcebergCompactError as error:
         raise error.with_procedure(name)  # noqa: B904 - the same error, named
+
+
+def _check_table(context: Context, arguments: Arguments) -> None:
+    """Raise if the table, or what the arguments name in it, is not there."""
+    from iceberg_compact_sql.plan.filters import parse_where
+    from iceberg_compact_sql.table.inventory import branch_head
+
+    table = context.open_table(arguments["table"]).table
+    if "branch" in arguments:
+        branch_head(table.metadata, arguments["branch"])
+    if arguments.get("where") is not None:
+        parse_where(arguments["where"], table.schema(), time_zone=context.view.time_zone, now_ms=context.now_ms)
 
 
 def told_by_worker(error: Exception) -> IcebergCompactError | None:
@@ -108,16 +137,12 @@ def told_by_worker(error: Exception) -> IcebergCompactError | None:
     return cls(found[2])
 
 
-def _bound(procedure: Procedure, context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    given = [Given(_moment(value)) for value in args]
-    given += [Given(_moment(value), key) for key, value in kwargs.items()]
+def _bound(procedure: Procedure, context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    # Spark hands a timestamp to a Python worker on the clock of the worker's machine.
+    given = [Given(on_this_machine(value)) for value in args]
+    given += [Given(on_this_machine(value), key) for key, value in kwargs.items()]
     arguments = bind(procedure, given, now_ms=context.now_ms, time_zone=lambda: context.view.time_zone)
     return arguments.replace(dry_run=True) if procedure.parameter("dry_run") else arguments
-
-
-def _moment(value: Any) -> Any:
-    """A timestamp with its zone: Spark hands it to a Python worker on the clock of the worker's machine."""
-    return value.astimezone() if isinstance(value, dt.datetime) and value.tzinfo is None else value
 
 
 def _register(spark: Any, name: str, view: SessionView) -> None:
@@ -132,10 +157,7 @@ def _register(spark: Any, name: str, view: SessionView) -> None:
 
             from iceberg_compact_sql.sql import functions
 
-            for argument in (*args, *kwargs.values()):
-                if argument.isTable or not argument.isConstantExpression:
-                    raise IcebergCompactError("takes constant arguments only", procedure=name)
-            functions.check(name, view, tuple(a.value for a in args), {k: a.value for k, a in kwargs.items()})
+            functions.check(name, view, args, kwargs)
             return AnalyzeResult(schema=functions.spark_schema(functions.result_columns(name)))
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[Row]:

@@ -17,6 +17,9 @@ from iceberg_compact_sql.sql.binding import Given
 from iceberg_compact_sql.sql.first_words import called_name
 from iceberg_compact_sql.sql.literals import Evaluator, sql_literal, unquote
 
+# What other dialects write between the name of an argument and its value.
+_NOT_THE_ARROW = (TokenType.EQ, TokenType.COLON_EQ, TokenType.ARROW)
+
 
 @dataclass(frozen=True)
 class Call:
@@ -87,10 +90,9 @@ class CallDialect(Spark):
             if following == TokenType.FARROW:
                 name = start.text
                 self._advance(2)
-            elif following == TokenType.EQ and start.token_type != TokenType.STRING:
-                raise Misplaced(
-                    f"named arguments are written {start.text} => value, not {start.text} = value", self._next
-                )
+            elif following in _NOT_THE_ARROW and start.token_type != TokenType.STRING:
+                written = f"{start.text} {self._next.text} value"
+                raise Misplaced(f"named arguments are written {start.text} => value, not {written}", self._next)
             if not self._curr or self._curr.token_type in (TokenType.COMMA, TokenType.R_PAREN):
                 raise Misplaced(f"expected a value{f' for argument {name}' if name else ''}", self._curr or None)
             try:
@@ -173,7 +175,7 @@ def _arguments(sql: str, procedure: str, nodes: list[exp.Expression], evaluator:
         named = isinstance(node, exp.Kwarg)
         name = node.this.name if named else None
         offset = node.meta["start"]
-        if not named and any(entry.name is not None for entry in given):
+        if not named and given and given[-1].name is not None:
             raise _syntax_error(
                 sql,
                 procedure,
@@ -215,7 +217,7 @@ def _offset_of(sql: str, line: int | None, column: int | None, highlight: str | 
 def _syntax_error(sql: str, procedure: str, message: str, offset: int, hint: str | None = None) -> CallSyntaxError:
     offset = min(max(offset, 0), len(sql))
     line, column = line_and_column(sql, offset)
-    text = sql.splitlines()[line - 1] if line <= len(sql.splitlines()) else ""
+    text = sql[offset - column + 1 :].split("\n", 1)[0].rstrip("\r")
     window = max(0, column - 61)
     return CallSyntaxError(
         message,

@@ -24,6 +24,7 @@ from iceberg_compact_sql.sql.answer import Answer, as_dataframe
 from iceberg_compact_sql.sql.binding import Given, bind
 from iceberg_compact_sql.sql.first_words import CalledName, called_name
 from iceberg_compact_sql.sql.parameters import Procedure
+from iceberg_compact_sql.sql.units import on_this_machine
 from iceberg_compact_sql.table.session_view import SETTING_PREFIX, SessionView
 
 _SESSION_CLASSES = ("pyspark.sql.session", "pyspark.sql.connect.session")
@@ -138,7 +139,8 @@ def answer(
 def run_procedure(spark: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """A procedure by name with Python values: what the Python twins call; returns the DataFrame of its rows."""
     procedure = names()[name]
-    given = [Given(value) for value in args] + [Given(value, key) for key, value in kwargs.items()]
+    given = [Given(on_this_machine(value)) for value in args]
+    given += [Given(on_this_machine(value), key) for key, value in kwargs.items()]
     context = Context(functools.partial(session_view, spark), spark=spark)
     try:
         return as_dataframe(spark, _run(procedure, context, given, name, bound_only=False))

@@ -107,6 +107,16 @@ def test_composes_with_sql_and_never_changes_anything(door: Lake) -> None:
     assert state(door) == before
 
 
+def test_arguments_that_spark_works_out_later(door: Lake) -> None:
+    before = state(door)
+    for moment in ("current_timestamp() + INTERVAL 1 DAY", "to_timestamp('2999-01-01')", "date_add(current_date(), 2)"):
+        planned = rows(door, f"SELECT * FROM expire_snapshots('pieces', older_than => {moment}, retain_last => 2)")
+        assert [row[0] for row in planned].count("snapshot") == FILES - 2
+    each = "SELECT n.name, s.data_files FROM VALUES ('pieces'), ('whole') n(name), LATERAL score_partitions(n.name) s"
+    assert sorted(rows(door, each)) == [("pieces", FILES), ("whole", 1)]
+    assert state(door) == before
+
+
 def test_follows_use_and_settings(door: Lake) -> None:
     door.spark.sql("USE spark_catalog.default")
     assert rows(door, f"SELECT data_files FROM score_partitions('{door.full('db.pieces')}')") == [(FILES,)]
@@ -125,7 +135,12 @@ def test_follows_use_and_settings(door: Lake) -> None:
         ("SELECT * FROM compact_table('pieces', targt => '1MB')", "compact_table: unknown argument 'targt'"),
         ("SELECT * FROM compact_table('pieces', target => '1QB')", "compact_table: argument 'target': '1QB'"),
         ("SELECT * FROM compact_table()", "compact_table: argument 'table' is missing"),
-        ("SELECT * FROM range(2) r, LATERAL score_partitions(CAST(r.id AS STRING))", "constant arguments only"),
+        ("SELECT * FROM range(2) r, LATERAL score_partitions(CAST(r.id AS STRING), targt => 1)", "unknown argument"),
+        ("SELECT * FROM score_partitions(TABLE(SELECT 1))", "score_partitions: a table is given as an argument"),
+        ("SELECT * FROM score_partitions('missing')", "score_partitions: there is no table 'db.missing'"),
+        ("SELECT * FROM compact_table('pieces', branch => 'dev')", "compact_table: branch 'dev' does not exist"),
+        ("SELECT * FROM compact_table('pieces', where => 'nope = 1')", "there is no column 'nope'"),
+        ("SELECT * FROM remove_orphans('pieces', older_than => '1h')", "less than 24 hours ago"),
     ],
 )
 def test_wrong_arguments_are_told_before_anything_runs(door: Lake, sql: str, message: str) -> None:
@@ -140,8 +155,3 @@ def test_errors_of_the_statement_itself_are_sparks(door: Lake) -> None:
     with pytest.raises(AnalysisException) as raised:
         door.spark.sql("SELECT no_such_column FROM score_partitions('pieces')")
     assert not isinstance(raised.value, IcebergCompactError)
-
-
-def test_a_missing_table_is_told(door: Lake) -> None:
-    with pytest.raises(Exception, match=r"score_partitions: there is no table 'db\.missing'"):
-        rows(door, "SELECT * FROM score_partitions('missing')")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 
 import pytest
 
@@ -10,8 +11,8 @@ from iceberg_compact_sql.errors import InvalidArgumentError
 from iceberg_compact_sql.procedures.compact_table import PROCEDURE as COMPACT
 from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.sql.binding import Given, bind
-from iceberg_compact_sql.sql.parameters import Arguments
-from iceberg_compact_sql.sql.units import parse_duration_ms, parse_size, parse_time_ms
+from iceberg_compact_sql.sql.parameters import Arguments, Procedure
+from iceberg_compact_sql.sql.units import Months, on_this_machine, parse_duration_ms, parse_size, parse_time_ms
 
 MB = 1024 * 1024
 
@@ -52,7 +53,14 @@ def test_icebergs_name_takes_icebergs_positions() -> None:
     assert arguments["min_input_files"] == 2
 
 
+def test_calendar_intervals_are_ages_on_the_sessions_clock() -> None:
+    now_ms = parse_time_ms("2026-03-31T01:00:00", now_ms=0, time_zone="Europe/Paris")
+    ago = parse_time_ms(Months(1), now_ms=now_ms, time_zone="Europe/Paris")
+    assert ago == parse_time_ms("2026-02-28T01:00:00", now_ms=0, time_zone="Europe/Paris")
+
+
 ERRORS = [
+    (lambda: bound("t", idle=Months(1)), "compact_table: argument 'idle': INTERVAL 1 MONTHS is not a duration such as"),
     (lambda: bound("t", targt="1"), "compact_table: unknown argument 'targt'. Did you mean 'target'?"),
     (lambda: bound("t", xyz="1"), "compact_table: unknown argument 'xyz'. See CALL help('compact_table')."),
     (lambda: bound("t", "5MB", target="1"), "compact_table: argument 'target' is given twice. Give it once."),
@@ -68,6 +76,13 @@ ERRORS = [
         "compact_table: argument 'delete_ratio_threshold': 0 must be above 0",
     ),
     (lambda: bound("t", min_score="nan"), "compact_table: argument 'min_score': 'nan' is not a finite number"),
+    (lambda: bound("t", min_score=10**400), "compact_table: argument 'min_score': 1000"),
+    (lambda: bound("t", target=Decimal("Infinity")), "compact_table: argument 'target': Infinity is not a size"),
+    (lambda: bound("t", target=10**5000), "compact_table: argument 'target': a value too long to show does not fit"),
+    (
+        lambda: bound("t", options=[10**5000]),
+        "compact_table: argument 'options': a value too long to show is not a map",
+    ),
     (lambda: bound("t", copy="maybe"), "compact_table: argument 'copy': 'maybe' is not one of auto, never"),
     (lambda: bound("t", dry_run="yes"), "compact_table: argument 'dry_run': 'yes' is not true or false"),
     (lambda: bound("t", options="x"), "compact_table: argument 'options': 'x' is not a map"),
@@ -97,7 +112,15 @@ def test_errors_name_argument_value_and_rule(call: object, message: str) -> None
     assert str(raised.value).startswith(message)
 
 
-SIZES = [("512MB", 512 * MB), ("1g", 1024 * MB), ("1.5 GiB", 1536 * MB), ("10", 10), (536870912, 536870912), ("0", 0)]
+SIZES = [
+    ("512MB", 512 * MB),
+    ("1g", 1024 * MB),
+    ("1.5 GiB", 1536 * MB),
+    ("10", 10),
+    (536870912, 536870912),
+    ("0", 0),
+    (1e9, 10**9),
+]
 
 
 @pytest.mark.parametrize(("text", "size"), SIZES)
@@ -105,7 +128,24 @@ def test_sizes(text: object, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1 XB", "1e3", True, None, 1.5, "9" * 30 + "GB", "1 MB MB"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "MB",
+        "-1MB",
+        "1 XB",
+        "1e3",
+        True,
+        None,
+        1.5,
+        float("nan"),
+        Decimal("NaN"),
+        Decimal("-Infinity"),
+        "9" * 30 + "GB",
+        "1 MB MB",
+    ],
+)
 def test_bad_sizes(text: object) -> None:
     with pytest.raises(ValueError):
         parse_size(text)
@@ -151,3 +191,24 @@ def test_declarations_are_complete() -> None:
         assert all(p.meaning and not p.meaning.endswith(".") for p in procedure.parameters)
         for alias in procedure.aliases:
             assert set(alias.positions) <= set(parameters)
+
+
+ODD_VALUES = [
+    -1, 0, 2**63, 10**400, 10**5000, True, "", " ", "x", "\0", "9" * 5000, "9" * 5000 + "MB", 1.5, float("nan"),
+    float("inf"), Decimal("sNaN"), Decimal("Infinity"), Decimal("1e400"), b"x", object(), {}, {1: 2}, {"a": None},
+    {"min-input-files": 10**5000}, [None], [[1]], [10**5000], {"x"}, dt.date.min, dt.date.max, dt.datetime.min,
+    dt.datetime.max, dt.timedelta(-1), dt.timedelta.max, dt.time(1), "0001-01-01", "9999-12-31 23:59:59", "7x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("procedure", procedures().values(), ids=procedures())
+def test_every_value_for_every_parameter_is_bound_or_refused_by_name(procedure: Procedure) -> None:
+    for parameter in procedure.parameters:
+        for value in ODD_VALUES:
+            given = [Given(on_this_machine(value), parameter.name)]
+            if parameter.name != "table" and procedure.parameter("table"):
+                given.append(Given("db.t", "table"))
+            try:
+                bind(procedure, given, now_ms=0, time_zone=lambda: "Europe/Berlin")
+            except InvalidArgumentError as error:
+                assert str(error).startswith(f"{procedure.name}: ")

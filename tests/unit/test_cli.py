@@ -46,6 +46,8 @@ def test_help_and_version_and_jar() -> None:
         (["run", "-f", "/no/such/file.sql"], "does not exist"),
         (["run", "SELECT 1", "--format", "xml"], "'xml' is not one of"),
         (["run", "SELECT 1", "--conf", "novalue"], "--conf takes key=value, not 'novalue'"),
+        (["run", "SELECT 1", "--master", "locl[2]"], "'locl[2]' is not a Spark master"),
+        (["quickstart", "--master", "localhost"], "'localhost' is not a Spark master"),
         (["compact-table"], "Missing argument 'TABLE'"),
         (["compact-table", "db.t", "--targt", "1MB"], "--target"),
         (["compact-table", "db.t", "--option", "novalue"], "--option takes key=value"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from decimal import Decimal
 
 import pytest
@@ -24,6 +25,7 @@ VALUES = [
     ('"a""b"', 'a"b'),
     (r"'a\nb\t\\'", "a\nb\t\\"),
     (r"'\u0041'", "A"),
+    (r"'\ud83d\ude00'", "\U0001f600"),
     (r"r'a\n'", r"a\n"),
     ("'a' 'b'", "ab"),
     ("'a' || 'b'", "ab"),
@@ -38,6 +40,8 @@ VALUES = [
     ("(1 + 2) * 3 - 4", 5),
     ("7 DIV 2", 3),
     ("7 % 4", 3),
+    ("-7 DIV 2", -3),
+    ("-7 % 4", -3),
     ("DATE '2026-01-31'", dt.date(2026, 1, 31)),
     ("DATE '2026-01-31' - 1", dt.date(2026, 1, 30)),
     ("date_sub(DATE '2026-01-31', 30)", dt.date(2026, 1, 1)),
@@ -54,6 +58,10 @@ VALUES = [
     ("INTERVAL '7' DAY", dt.timedelta(days=7)),
     ("INTERVAL '1 02:03:04' DAY TO SECOND", dt.timedelta(days=1, hours=2, minutes=3, seconds=4)),
     ("INTERVAL 1 DAY 2 HOURS", dt.timedelta(days=1, hours=2)),
+    ("INTERVAL '1 day 2 hours'", dt.timedelta(days=1, hours=2)),
+    ("INTERVAL '03:04.5' MINUTE TO SECOND", dt.timedelta(minutes=3, seconds=4.5)),
+    ("INTERVAL '-02:03' HOUR TO MINUTE", dt.timedelta(hours=-2, minutes=-3)),
+    ("DATE '2026-03-31' - INTERVAL '1-1' YEAR TO MONTH", dt.date(2025, 2, 28)),
     ("array(1, 2)", [1, 2]),
     ("map('a', 'b', 'c', 1)", {"a": "b", "c": 1}),
     ("map()", {}),
@@ -85,6 +93,16 @@ ERRORS = [
     ("CALL p(1); SELECT 2", "p: unexpected ; : one statement at a time", 1, 10),
     ("CALL p(cast('a' as int))", "p: argument 1: 'a' is not a whole number", 1, 8),
     ("CALL p(map('a'))", "p: a value that cannot be read", 1, 8),
+    ("CALL p(map(array(1), 2))", "p: argument 1: map(...) takes strings and numbers as keys", 1, 8),
+    (r"CALL p('\ud800')", "p: string ", 1, 8),
+    ("CALL p('a' * 3)", "p: argument 1: cannot calculate 'a' * 3: the types do not fit", 1, 8),
+    ("CALL p(array(1) + array(2))", "p: argument 1: cannot calculate ", 1, 8),
+    ("CALL p(INTERVAL '25:99' MINUTE TO HOUR)", "p: argument 1: INTERVAL '25:99' MINUTE TO HOUR cannot be read", 1, 8),
+    ("CALL p(INTERVAL '7 parsecs 1 hour')", "p: argument 1: INTERVAL '7 parsecs 1 hour' is not a duration", 1, 8),
+    ("CALL p(db.events)", "p: argument 1: db.events is a name, not a value; put it in quotes: 'db.events'", 1, 8),
+    ("CALL p(x => `db`.`events`)", "p: argument x: db.events is a name, not a value; put it in quotes", 1, 8),
+    ("CALL p('t', target := '5')", "p: named arguments are written target => value, not target := value", 1, 20),
+    ("CALL p('t', target -> '5')", "p: named arguments are written target => value, not target -> value", 1, 20),
 ]
 
 
@@ -150,6 +168,45 @@ def test_time_literals_are_in_the_sessions_zone() -> None:
     call = parse_call("CALL p(TIMESTAMP '2026-01-31 12:00:00')", time_zone="Europe/Berlin")
     assert call is not None
     assert call.arguments[0].value == dt.datetime(2026, 1, 31, 11, tzinfo=UTC)
+
+
+SHIFTED = [
+    ("TIMESTAMP '2026-03-29 12:00:00' - INTERVAL 12 HOURS", dt.datetime(2026, 3, 28, 22, tzinfo=UTC)),
+    ("TIMESTAMP '2026-03-29 12:00:00' - INTERVAL 1 DAY", dt.datetime(2026, 3, 28, 11, tzinfo=UTC)),
+    ("INTERVAL 12 HOURS + TIMESTAMP '2026-03-29 00:00:00'", dt.datetime(2026, 3, 29, 11, tzinfo=UTC)),
+    ("TIMESTAMP '2026-03-29 12:00:00' - INTERVAL 1 DAY 12 HOURS", dt.datetime(2026, 3, 27, 23, tzinfo=UTC)),
+    ("DATE '2026-03-30' - INTERVAL 24 HOURS", dt.date(2026, 3, 29)),
+    ("DATE '2026-03-30' - INTERVAL 36 HOURS", dt.datetime(2026, 3, 28, 11, tzinfo=UTC)),
+    ("now() - INTERVAL 7 DAYS", dt.datetime(2026, 3, 23, 13, tzinfo=UTC)),
+    ("now() - INTERVAL 1 MONTH", dt.datetime(2026, 2, 28, 13, tzinfo=UTC)),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), SHIFTED)
+def test_days_and_months_are_of_the_sessions_calendar_and_hours_of_the_clock(text: str, value: object) -> None:
+    now_ms = int(dt.datetime(2026, 3, 30, 12, tzinfo=UTC).timestamp() * 1000)
+    call = parse_call(f"CALL p({text})", now_ms=now_ms, time_zone="Europe/Berlin")
+    assert call is not None
+    assert call.arguments[0].value == value
+
+
+@pytest.mark.parametrize(("zone", "hours"), [("PST", 8), ("EST", 5), ("JST", -9), ("+02:00", -2), ("GMT+2", -2)])
+def test_every_zone_that_spark_takes_is_a_zone(zone: str, hours: int) -> None:
+    call = parse_call("CALL p(TIMESTAMP '2026-01-31 12:00:00')", time_zone=zone)
+    assert call is not None
+    assert call.arguments[0].value == dt.datetime(2026, 1, 31, 12, tzinfo=UTC) + dt.timedelta(hours=hours)
+
+
+def test_a_moment_of_a_marker_without_zone_is_on_the_clock_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        call = parse_call("CALL p(?)", args=[dt.datetime(2026, 1, 31, 12)], time_zone="UTC")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert call is not None
+    assert call.arguments[0].value == dt.datetime(2026, 1, 31, 3, tzinfo=UTC)
 
 
 scalars = (

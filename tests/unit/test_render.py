@@ -6,10 +6,12 @@ import csv
 import datetime as dt
 import io
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 from iceberg_compact_sql.report.render import print_histogram, print_table, render, size_histogram
 
@@ -36,6 +38,24 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == [
         {"path": "a,b [bold]", "bytes": 5_000_000, "at": "2026-01-02 03:00:00", "deleted": True},
         {"path": None, "bytes": 0, "at": None, "deleted": False},
+    ]
+
+
+def test_json_of_any_query_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    row = (math.nan, -math.inf, bytearray(b"A\x00"), Row(x=1, y=[math.nan, Row(z=b"B")]), {dt.date(2026, 1, 2): True})
+    render(Frame(["nan", "inf", "binary", "struct", "map"], [row]), "json")
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is not JSON")
+
+    assert json.loads(capsys.readouterr().out, parse_constant=refuse) == [
+        {
+            "nan": None,
+            "inf": None,
+            "binary": "4100",
+            "struct": {"x": 1, "y": [None, {"z": "42"}]},
+            "map": {"2026-01-02": True},
+        }
     ]
 
 
