@@ -1,8 +1,9 @@
 """Ours next to Iceberg's Spark procedures, on data made here: `python -m tests.benchmarks`.
 
---scale N      that many times the data (1: under 8 minutes on two quiet cores)
---quick        a small run, under a minute, to see that it works
---only a,b     some cases: copy, decode, deletes, streaming, tiny, growth, planning, upkeep, history, queries
+--scale N      that many times the data (1: about 15 minutes on two quiet cores)
+--quick        a small run, about a minute, to see that it works
+--only a,b     some cases: copy, decode, deletes, streaming, tiny, growth, planning, upkeep, history,
+               cluster, queries
 --json FILE    the figures as JSON; --svg FILE a bar chart
 """
 
@@ -22,6 +23,7 @@ from rich.console import Console
 
 import iceberg_compact_sql
 from tests.benchmarks import chart, report
+from tests.benchmarks.cluster_case import cluster_case
 from tests.benchmarks.compaction_cases import (
     Bench,
     copy_case,
@@ -47,6 +49,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
     "planning": planning_case,
     "upkeep": upkeep_case,
     "history": history_case,
+    "cluster": cluster_case,
 }
 QUERIED = ("copy", "decode")
 QUICK_SCALE = 0.02
@@ -73,7 +76,7 @@ class Findings:
             self.json_path.write_text(json.dumps(report.joined(earlier, document), indent=1) + "\n")
         if self.svg_path:
             told = f"{self.facts['cores']} cores, Spark {self.facts['spark']}, Iceberg {self.facts['iceberg']}"
-            told += f", scale {self.scale:g}; (n×): Iceberg's time divided by ours"
+            told += f", scale {self.scale:g}; (n×): Iceberg's time divided by ours, or one executor's by two's"
             drawn = self.measurements
             if self.json_path:
                 drawn = report.measurements_in(json.loads(self.json_path.read_text()))

@@ -12,6 +12,8 @@ from typing import Any
 import psutil
 
 MB = 1024**2
+# What a side is compared with.
+SLOWER = {"ours": "iceberg", "2 executors": "1 executor"}
 _SAMPLE_EVERY_S = 0.1
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.measuring import Measurement
+from tests.benchmarks.measuring import SLOWER, Measurement
 from tests.benchmarks.query_cases import QueryTime
 from tests.support.java import ICEBERG_VERSION
 
@@ -30,7 +30,7 @@ def machine() -> dict[str, Any]:
 
 
 def show(console: Console, measurements: Sequence[Measurement], queries: Sequence[QueryTime]) -> None:
-    """All figures; ratios are Iceberg's divided by ours, above one is ours ahead."""
+    """All figures; ratios are Iceberg's divided by ours (above one is ours ahead), or one executor's by two's."""
     table = Table(title="Cost, all in: Python, JVM and workers")
     for column in ("case", "side"):
         table.add_column(column)
@@ -62,7 +62,7 @@ def show(console: Console, measurements: Sequence[Measurement], queries: Sequenc
             "" if one.files is None else str(one.files),
             "" if wall_x is None else f"{wall_x:.1f}",
             "" if cpu_x is None else f"{cpu_x:.1f}",
-            style="bold" if one.side == "ours" else "",
+            style="bold" if one.side in SLOWER else "",
         )
     console.print(table)
     if not queries:
@@ -80,9 +80,12 @@ def show(console: Console, measurements: Sequence[Measurement], queries: Sequenc
 
 
 def ratios(one: Measurement, measurements: Sequence[Measurement]) -> tuple[float | None, float | None, float | None]:
-    """Iceberg's wall and CPU divided by ours, and our output's size divided by Iceberg's, on our rows."""
-    other = next((m for m in measurements if m.case == one.case and m.side == "iceberg"), None)
-    if one.side != "ours" or other is None:
+    """The other side's wall and CPU divided by this one's, and this output's size divided by the other's.
+
+    Only for sides that are compared with another one: ours with Iceberg's, two executors with one.
+    """
+    other = next((m for m in measurements if m.case == one.case and m.side == SLOWER.get(one.side)), None)
+    if other is None:
         return None, None, None
     size = one.output_mb / other.output_mb if one.output_mb and other.output_mb else None
     wall_x = other.wall_s / one.wall_s if one.wall_s else None
@@ -96,7 +99,9 @@ def as_document(
     rows = []
     for one in measurements:
         wall_x, cpu_x, size = ratios(one, measurements)
-        named = {"wall_times_less": wall_x, "cpu_times_less": cpu_x, "size_to_iceberg": size}
+        named = {"wall_times_less": wall_x, "cpu_times_less": cpu_x}
+        if one.side == "ours":
+            named["size_to_iceberg"] = size
         found = {key: round(value, 3) for key, value in named.items() if value is not None}
         rows.append({**asdict(one), **found, "scale": scale})
     told = [{**asdict(query), "scale": scale} for query in queries]

@@ -33,10 +33,11 @@ def make_twins(
 ) -> dict[str, str]:
     """A table for each side (and one that nobody touches), named by the side; the files are hard links."""
     sides = (*SIDES, "before") if untouched else SIDES
-    return {side: _table_of(lake, f"db.{name}_{side}", paths, deletes) for side in sides}
+    return {side: table_of(lake, f"db.{name}_{side}", paths, deletes) for side in sides}
 
 
-def _table_of(lake: Lake, identifier: str, paths: Sequence[Path], deletes: Deletes | None) -> str:
+def table_of(lake: Lake, identifier: str, paths: Sequence[Path], deletes: Deletes | None = None) -> str:
+    """A table of these files, as hard links; returns its name."""
     table = make_table(lake.catalog, identifier, SCHEMA)
     folder = Path(plain(table.location())) / "data"
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -19,80 +21,61 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from tests.support.cluster import Cluster, standalone_cluster
+from tests.support.cluster import Cluster, executor_python, running_driver, standalone_cluster, task_ends
 from tests.support.handmade import add_position_deletes, data_paths, make_table
 from tests.support.oracle import assert_readable, entries, plain
 from tests.support.plain import PlainLake
 
-ROOT = Path(__file__).parents[2]
-PARTITIONS = 12
+# More outputs than the driver makes by itself. The last one is much more work than the others: when they are done, an
+# executor is idle, and Spark has it try the last one too if it may.
+PARTITIONS = 36
 FILES = 5
-ROWS = 12_000
+ROWS = 1_000
+LARGE = PARTITIONS - 1
+LARGE_ROWS = 400_000
+# Small row groups: the large output is open and half written for most of its task.
+CALL = (
+    "CALL compact_table('plain.db.t', copy => 'never', options => map('write.parquet.row-group-size-bytes', '1000000'))"
+)
 SCHEMA = Schema(
     NestedField(1, "id", LongType()), NestedField(2, "part", IntegerType()), NestedField(3, "text", StringType())
 )
 SPEC = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="part"))
+# As eager as Spark lets it be: whatever runs longer than the others gets a second attempt.
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "20ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "1.0001",
+    "spark.speculation.minTaskRuntime": "20ms",
+    "spark.speculation.efficiency.enabled": "false",
+}
 
-# The driver of a user: a plain pip install, no Iceberg jar. It kills an executor when the first output is there.
-DRIVER = """
-import json, os, signal, sys, threading, time
-from pathlib import Path
-import psutil
-from pyspark.sql import SparkSession
-import iceberg_compact_sql
-from iceberg_compact_sql import events
-from iceberg_compact_sql.rewrite import spread
 
-master, warehouse, conf, worker = sys.argv[1:]
-builder = SparkSession.builder.master(master)
-for key, value in json.loads(conf).items():
-    builder = builder.config(key, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-spread.IN_PROCESS_BYTES = 0
-iceberg_compact_sql.register(spark)
-killed = []
-
-def kill_an_executor():
-    while not [path for path in written() if path not in before]:
-        time.sleep(0.01)
-    for child in psutil.Process(int(worker)).children():
-        child.send_signal(signal.SIGKILL)
-        killed.append(child.pid)
-
-def written():
-    return [os.path.join(home, name) for home, _, names in os.walk(warehouse) for name in names if "parquet" in name]
-
-before = set(written())
-
-def watch(point, facts):
-    if point == "rewrite.start" and worker != "0":
-        threading.Thread(target=kill_an_executor, daemon=True).start()
-
-with events.listening(watch):
-    [row] = spark.sql("CALL compact_table('plain.db.t')").collect()
-print(json.dumps({"row": row.asDict(), "killed": bool(killed)}), flush=True)
-spark.stop()
-"""
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
 
 
 def fragmented(lake: PlainLake) -> tuple[Table, pa.Table]:
-    """Many partitions of small files, one with deletes; and the rows that are live."""
+    """Many partitions of small files, one large and one with deletes; and the rows that are live."""
     table = make_table(lake.catalog, "db.t", SCHEMA, SPEC)
-    total = PARTITIONS * FILES * ROWS
+    parts = np.concatenate([np.repeat(np.arange(PARTITIONS), ROWS), np.repeat(LARGE, LARGE_ROWS)]).astype("int32")
     random = np.random.default_rng(1)
-    texts = pa.array([f"{value:016x}" for value in random.integers(0, 2**62, total)])
-    ids = np.arange(total)
-    whole = pa.table({"id": pa.array(ids), "part": pa.array((ids % PARTITIONS).astype("int32")), "text": texts})
+    appended = []
     for number in range(FILES):
-        table.append(whole.slice(number * PARTITIONS * ROWS, PARTITIONS * ROWS))
+        texts = pa.array([f"{value:016x}" for value in random.integers(0, 2**62, len(parts))])
+        ids = pa.array(np.arange(len(parts)) + number * len(parts))
+        appended.append(pa.table({"id": ids, "part": pa.array(parts), "text": texts}))
+        table.append(appended[-1])
     victims = [path for path in data_paths(table) if "part=3/" in path]
     dead: list[int] = []
     for path in victims:
         dead += pq.read_table(plain(path), columns=["id"])["id"].to_pylist()[:100]
     add_position_deletes(table, {path: range(100) for path in victims}, scoped=False)
-    keep = pa.array(~np.isin(ids, dead))
-    return table, whole.filter(keep)
+    whole = pa.concat_tables(appended)
+    return table, whole.filter(pa.array(~np.isin(whole["id"].to_numpy(), dead)))
 
 
 def live_rows(table: Table) -> pa.Table:
@@ -100,48 +83,6 @@ def live_rows(table: Table) -> pa.Table:
     assert {entry["data_file"]["content"] for entry in live} == {0}
     parts = [pq.ParquetFile(plain(entry["data_file"]["file_path"])).read() for entry in live]
     return pa.concat_tables([part.select(["id", "part", "text"]).cast(parts[0].schema) for part in parts]).sort_by("id")
-
-
-def drive(lake: PlainLake, cluster: Cluster, folder: Path, *, kill: bool, speculate: bool) -> dict[str, object]:
-    conf = {
-        **lake.conf,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
-        "spark.local.dir": str(folder),
-    }
-    if speculate:
-        # As eager as Spark lets it be: nearly every task gets a second attempt.
-        conf |= {
-            "spark.speculation": "true",
-            "spark.speculation.interval": "20ms",
-            "spark.speculation.quantile": "0.1",
-            "spark.speculation.multiplier": "1.0001",
-            "spark.speculation.minTaskRuntime": "20ms",
-        }
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-    environment |= {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    worker = str(cluster.worker_pids[0]) if kill else "0"
-    program = folder / "driver.py"
-    program.write_text(DRIVER)
-    done = subprocess.run(
-        [sys.executable, str(program), cluster.url, str(lake.folder), json.dumps(conf), worker],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    answer: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
-    answer["told"] = done.stderr[-4000:]
-    return answer
 
 
 def files_on_disk(lake: PlainLake) -> set[str]:
@@ -154,24 +95,109 @@ def files_of_snapshots(table: Table) -> set[str]:
     return {plain(entry["data_file"]["file_path"]) for snapshot in live for entry in snapshot}
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize(("kill", "speculate"), [(True, False), (False, True)], ids=["executor killed", "speculation"])
-def test_lost_attempts_leave_no_double_rows_and_no_files(
-    plain_lake: PlainLake, tmp_path: Path, kill: bool, speculate: bool
-) -> None:
-    table, expected = fragmented(plain_lake)
-    home = tmp_path / "cluster"
-    home.mkdir()
-    with standalone_cluster(home) as cluster:
-        answer = drive(plain_lake, cluster, home, kill=kill, speculate=speculate)
-        assert all(psutil.pid_exists(pid) for pid in cluster.worker_pids)
-    row = answer["row"]
-    assert isinstance(row, dict)
-    assert answer["killed"] is kill, answer["told"]
+class Killer:
+    """Kills, once, the executor that writes the large output, while it does so."""
+
+    def __init__(self, cluster: Cluster, inputs: set[str]) -> None:
+        self._cluster = cluster
+        self._inputs = inputs
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.half_written: set[str] = set()
+
+    def _watch(self) -> None:
+        while not self.half_written and not self._ended.is_set():
+            for executor in self._cluster.executors():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self._kill_if_writing(executor)
+            time.sleep(0.005)
+
+    def _kill_if_writing(self, executor: psutil.Process) -> None:
+        if not self._outputs(executor):
+            return
+        # Stopped, it can finish no task any more: what is open now belongs to one that must run again.
+        executor.suspend()
+        self.half_written = self._outputs(executor)
+        executor.send_signal(signal.SIGKILL if self.half_written else signal.SIGCONT)
+
+    def _outputs(self, executor: psutil.Process) -> set[str]:
+        found = set()
+        for worker in executor.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found |= {file.path for file in worker.open_files() if f"part={LARGE}/" in file.path}
+        return found - self._inputs
+
+    def __enter__(self) -> Killer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def assert_compacted(lake: PlainLake, table: Table, expected: pa.Table, answer: dict[str, Any]) -> None:
+    """Every row once, as one file a partition, and no file that nobody knows."""
+    assert "error" not in answer, answer
+    [row] = answer["rows"]
     assert (row["rewritten_data_files_count"], row["groups_count"]) == (PARTITIONS * FILES, PARTITIONS)
     assert (row["failed_data_files_count"], row["rows_count"]) == (0, expected.num_rows)
+    table.refresh()
     assert len(entries(table)) == row["added_data_files_count"] == PARTITIONS
     found = live_rows(table)
     assert found.equals(expected.cast(found.schema))
     assert_readable(table)
-    assert files_on_disk(plain_lake) == files_of_snapshots(table)
+    assert files_on_disk(lake) == files_of_snapshots(table)
+
+
+def test_a_killed_executors_tasks_run_again(plain_lake: PlainLake, tmp_path: Path, cluster: Cluster) -> None:
+    table, expected = fragmented(plain_lake)
+    python = executor_python(tmp_path / "executor")
+    with running_driver(cluster, tmp_path / "driver", plain_lake.conf, python) as driver:
+        # Our code reaches the executors with the tasks, and in no other way.
+        assert driver.executors_find == [["pyarrow", "pyiceberg"]]
+        with Killer(cluster, files_on_disk(plain_lake)) as killer:
+            answer = driver.call(CALL)
+    assert killer.half_written
+    attempts = task_ends(tmp_path / "driver", "compact_table")
+    lost = [end for end in attempts if end["Task End Reason"]["Reason"] == "ExecutorLostFailure"]
+    assert lost
+    for end in lost:
+        again = [other for other in attempts if _work(other) == _work(end) and other["Task Info"]["Attempt"] > 0]
+        assert [other["Task End Reason"]["Reason"] for other in again] == ["Success"]
+    assert_compacted(plain_lake, table, expected, answer)
+
+
+def test_speculative_attempts_leave_no_double_rows(plain_lake: PlainLake, tmp_path: Path, cluster: Cluster) -> None:
+    table, expected = fragmented(plain_lake)
+    python = executor_python(tmp_path / "executor")
+    with running_driver(cluster, tmp_path / "driver", plain_lake.conf | SPECULATION, python) as driver:
+        answer = driver.call(CALL)
+    attempts = task_ends(tmp_path / "driver", "compact_table")
+    raced = {_work(end) for end in attempts if end["Task Info"]["Speculative"]}
+    assert raced
+    for work in raced:
+        reasons = [end["Task End Reason"]["Reason"] for end in attempts if _work(end) == work]
+        assert len(reasons) > 1
+        assert reasons.count("Success") == 1
+    assert_compacted(plain_lake, table, expected, answer)
+
+
+def test_executors_without_pyiceberg(plain_lake: PlainLake, tmp_path: Path, cluster: Cluster) -> None:
+    table, _ = fragmented(plain_lake)
+    before, files = table.current_snapshot(), files_on_disk(plain_lake)
+    python = executor_python(tmp_path / "executor", without=["pyiceberg"])
+    with running_driver(cluster, tmp_path / "driver", plain_lake.conf, python) as driver:
+        assert driver.executors_find == [["pyarrow"]]
+        answer = driver.call(CALL)
+    assert answer == {
+        "error": "compact_table: the Python package 'pyiceberg' is missing on the Spark workers. "
+        "Install pyiceberg[pyarrow,pyiceberg-core] and numpy where the executors' Python finds them."
+    }
+    assert table.refresh().current_snapshot() == before
+    assert files_on_disk(plain_lake) == files
+
+
+def _work(end: dict[str, Any]) -> tuple[int, int]:
+    """What a task is about, whichever attempt it is."""
+    return end["Stage ID"], end["Task Info"]["Index"]
