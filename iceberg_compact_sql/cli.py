@@ -15,7 +15,7 @@ from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.report.render import FORMATS, console_for_people, render
 from iceberg_compact_sql.sql.parameters import Kind, Parameter, Procedure
 
-_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|spark://.+|k8s://.+|yarn(-client)?")
+_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|\w+://.+|yarn(-client)?")
 # The tour is short: a JVM that is up soon matters more than one that is fast later.
 _QUICK_START = ("spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",)
 

@@ -12,6 +12,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 
+from iceberg_compact_sql.rewrite.arrays import null_array
 from iceberg_compact_sql.rewrite.arrow_types import arrow_type
 from iceberg_compact_sql.rewrite.inputs import ProjectionError
 
@@ -43,6 +44,9 @@ def missing_column(field: NestedField, identity: Mapping[int, Any]) -> pa.Scalar
 
 def constant(value: Any, kind: pa.DataType) -> pa.Scalar:
     """A scalar of an Arrow type from what manifests and schemas hold: numbers since 1970, or Python's own objects."""
+    if value is None:
+        # Arrow makes no null scalar of a type with a uuid inside.
+        return null_array(kind, 1)[0]
     if isinstance(kind, pa.BaseExtensionType):
         storage = value.bytes if isinstance(value, uuid.UUID) else value
         return pa.ExtensionScalar.from_storage(kind, pa.scalar(storage, kind.storage_type))

@@ -136,6 +136,18 @@ CASES = [
         fits=True,
     ),
     Case(
+        "column with a uuid inside added",
+        [with_id("a", pa.int32(), 1)],
+        [(1,)],
+        [
+            optional(1, "a", IntegerType()),
+            optional(2, "b", StructType(optional(21, "u", UUIDType()))),
+            optional(3, "c", ListType(31, UUIDType(), element_required=False)),
+        ],
+        [(1, None, None)],
+        fits=True,
+    ),
+    Case(
         "column added with a default",
         [with_id("a", pa.int32(), 1)],
         [(1,), (2,)],
