@@ -151,20 +151,25 @@ class Compaction:
         if not plan.rewrites:
             return self.totals
         title = f"compact_table {self.opened.name}"
-        with (
-            progress_for(title, self.context.view.setting("progress")) as progress,
-            self._claimed(),
-        ):
-            conflicts = self._rewrite_and_commit(plan, progress)
-            for attempt in range(_REDO_LIMIT):
-                if not conflicts:
-                    break
-                LOGGER.info("%s: %d group(s) in conflict, planned again (try %d)", title, len(conflicts), attempt + 1)
-                conflicts = self._rewrite_and_commit(self._replanned(conflicts), progress)
-            if conflicts:
-                self._give_up(conflicts)
-        if self.totals.commits:
-            self.context.refresh(self.opened)
+        try:
+            with (
+                progress_for(title, self.context.view.setting("progress")) as progress,
+                self._claimed(),
+            ):
+                conflicts = self._rewrite_and_commit(plan, progress)
+                for attempt in range(_REDO_LIMIT):
+                    if not conflicts:
+                        break
+                    LOGGER.info(
+                        "%s: %d group(s) in conflict, planned again (try %d)", title, len(conflicts), attempt + 1
+                    )
+                    conflicts = self._rewrite_and_commit(self._replanned(conflicts), progress)
+                if conflicts:
+                    self._give_up(conflicts)
+        finally:
+            # Also after a failure: what was committed before it is in the table.
+            if self.totals.commits:
+                self.context.refresh(self.opened)
         return self.totals
 
     @contextlib.contextmanager

@@ -205,7 +205,7 @@ def test_partitions(lake: Lake, layout: str) -> None:
 
 def test_partition_values_of_every_type_keep_their_bits(lake: Lake) -> None:
     """Java takes identity columns from the partition values, so that these must come through every manifest of ours."""
-    samples = {name: (kind, values) for name, (kind, values) in TYPES.items() if "<" not in kind}
+    samples = {name: TYPES[name] for name in ("b", "l", "f", "n38", "dt", "tn", "bin")}
     samples["d"] = ("DOUBLE", ["0.1D", "1e300", "double('NaN')", "double('-Infinity')"])
     samples["s"] = ("STRING", ["''", "'ü'", "'a/b=%20 +c#?'", "repeat('x', 60)"])
     for column, (kind, values) in samples.items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import IcebergCompactError
+from iceberg_compact_sql.procedures import compaction
 from tests.support.calls import call
 from tests.support.handmade import (
     BY_NAME,
@@ -223,4 +226,51 @@ def test_a_delete_file_with_two_spellings_of_paths_hits_both(plain_lake: PlainLa
     assert len(before) == 6
     [done] = call(plain_lake, "CALL compact_table('db.t', min_input_files => 2)")
     assert (done["rows_count"], done["removed_delete_files_count"]) == (6, 1)
+    assert rows(table) == before
+
+
+def test_a_group_that_never_gets_through_is_told_and_leaves_nothing_behind(plain_lake: PlainLake) -> None:
+    """A writer that deletes rows of the inputs while they are rewritten wins each time."""
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA)
+    paths = [append(table, [{"id": n * 10 + i, "name": "a"} for i in range(9)])[0] for n in range(3)]
+    positions = iter(range(9))
+
+    def interfere(point: str, facts: Mapping[str, object]) -> None:
+        if point == "rewrite.start":
+            add_position_deletes(plain_lake.load("db.t"), {paths[0]: [next(positions)]})
+
+    with events.listening(interfere), pytest.raises(IcebergCompactError) as raised:
+        call(plain_lake, COMPACT)
+    assert "met concurrent changes 5 times" in str(raised.value)
+    assert "Nothing was committed" in str(raised.value)
+    before = rows(table)
+    assert len(before) == 27 - 5
+    assert files_on_disk(plain_lake) == live_on_disk(table, plain_lake)
+    assert call(plain_lake, COMPACT)[0]["rows_count"] == len(before)
+    assert rows(table) == before
+
+
+@pytest.mark.parametrize(("spent_s", "groups"), [(0.0, 3), (3500.0, 1)])
+def test_a_time_budget_starts_no_group_that_would_not_finish(
+    plain_lake: PlainLake, monkeypatch: pytest.MonkeyPatch, spent_s: float, groups: int
+) -> None:
+    """The clock is moved on by the first group's work: the measured pace decides about the next one."""
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, BY_NAME)
+    for number in range(3):
+        append(table, [{"id": number * 10 + i, "name": f"n{i}"} for i in range(3)])
+    before = rows(table)
+    now = [time.monotonic()]
+    monkeypatch.setattr(compaction, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def work(point: str, facts: Mapping[str, object]) -> None:
+        if point == "rewrite.result":
+            now[0] += spent_s
+
+    with events.listening(work):
+        [done] = call(plain_lake, f"{COMPACT[:-1]}, time_budget => '1h')")
+    assert (done["groups_count"], done["failed_data_files_count"]) == (groups, 0)
+    assert rows(table) == before
+    assert_readable(table)
+    assert files_on_disk(plain_lake) == live_on_disk(table, plain_lake)
+    assert call(plain_lake, COMPACT)[0]["groups_count"] == 3 - groups
     assert rows(table) == before

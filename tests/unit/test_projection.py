@@ -148,6 +148,22 @@ CASES = [
         fits=True,
     ),
     Case(
+        "required in the table, optional in the file, inside a struct that may be null",
+        [with_id("s", point(pa.int32(), with_id("l", pa.list_(with_id("element", pa.int32(), 14)), 13)), 1)],
+        [(None,), ({"a": 1, "l": [2]},), ({"a": 3, "l": []},)],
+        [
+            optional(
+                1,
+                "s",
+                StructType(
+                    required(11, "a", IntegerType()),
+                    required(13, "l", ListType(14, IntegerType(), element_required=False)),
+                ),
+            )
+        ],
+        [(None,), ({"a": 1, "l": [2]},), ({"a": 3, "l": []},)],
+    ),
+    Case(
         "column added with a default",
         [with_id("a", pa.int32(), 1)],
         [(1,), (2,)],
