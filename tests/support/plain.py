@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,11 +33,10 @@ class PlainLake:
         return created
 
 
-@pytest.fixture
-def plain_lake(tmp_path: Path) -> Iterator[PlainLake]:
-    """A fresh pyiceberg catalog `plain` with namespace `db`, no JVM."""
-    folder = tmp_path / "plain"
-    folder.mkdir()
+@contextlib.contextmanager
+def open_plain(folder: Path) -> Iterator[PlainLake]:
+    """A pyiceberg catalog `plain` with namespace `db` in a folder of its own, no JVM."""
+    folder.mkdir(exist_ok=True)
     warehouse = (folder / "warehouse").as_uri()
     conf = {
         "spark.sql.catalog.plain": "org.apache.iceberg.spark.SparkCatalog",
@@ -49,3 +49,10 @@ def plain_lake(tmp_path: Path) -> Iterator[PlainLake]:
     catalog.create_namespace("db")
     yield PlainLake("plain", catalog, folder, conf)
     catalog.close()
+
+
+@pytest.fixture
+def plain_lake(tmp_path: Path) -> Iterator[PlainLake]:
+    """A fresh pyiceberg catalog for each test."""
+    with open_plain(tmp_path / "plain") as lake:
+        yield lake

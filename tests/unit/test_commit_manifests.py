@@ -205,6 +205,14 @@ def test_decimal_partition_values_get_the_scale_of_their_type(tmp_path: Path) ->
         new_data_file(table.metadata, spec_id=0, partition=(), file_path="file:/x")
 
 
+def replacements_by_partition(table: Table) -> list[Replacement]:
+    """The files of each partition replaced by one."""
+    groups: dict[Any, list[Any]] = {}
+    for file in live_files(table):
+        groups.setdefault(file.partition, []).append(file)
+    return [replacement(table, files, key=key) for key, files in enumerate(groups.values())]
+
+
 def test_decimal_partitions_of_all_38_digits_are_replaced(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "n", DecimalType(38, 10)))
     table = make_table(
@@ -214,10 +222,7 @@ def test_decimal_partitions_of_all_38_digits_are_replaced(tmp_path: Path) -> Non
     for turn in range(2):
         append(table, [{"id": turn * 10 + i, "n": number} for i, number in enumerate(numbers)])
     expected = oracle.rows(table)
-    groups: dict[Any, list[Any]] = {}
-    for file in live_files(table):
-        groups.setdefault(file.partition, []).append(file)
-    work = [replacement(table, files, key=key) for key, files in enumerate(groups.values())]
+    work = replacements_by_partition(table)
     report = commit_replacements(table, work, state=planned(table))
     assert (len(report.committed), report.conflicts) == (4, {})
     assert oracle.rows(table) == expected
@@ -234,11 +239,8 @@ def test_double_partitions_keep_their_bits(tmp_path: Path) -> None:
     )
     for turn in range(2):
         append(table, [{"id": turn * 10 + i, "x": value} for i, value in enumerate((0.1, 1e300))])
-    groups: dict[Any, list[Any]] = {}
-    for file in live_files(table):
-        groups.setdefault(file.partition, []).append(file)
-    assert set(groups) == {(0.1,), (1e300,)}
-    work = [replacement(table, files, key=key) for key, files in enumerate(groups.values())]
+    assert {file.partition for file in live_files(table)} == {(0.1,), (1e300,)}
+    work = replacements_by_partition(table)
     assert len(commit_replacements(table, work, state=planned(table)).committed) == 2
     head = table.metadata.current_snapshot()
     assert head is not None
@@ -256,10 +258,7 @@ def test_null_and_special_partitions_are_replaced(tmp_path: Path) -> None:
     for turn in range(2):
         append(table, [{"id": turn * 10 + i, "name": name} for i, name in enumerate(names)])
     expected = oracle.rows(table)
-    groups: dict[Any, list[Any]] = {}
-    for file in live_files(table):
-        groups.setdefault(file.partition, []).append(file)
-    work = [replacement(table, files, key=key) for key, files in enumerate(groups.values())]
+    work = replacements_by_partition(table)
     report = commit_replacements(table, work, state=planned(table))
     assert len(report.committed) == 4
     assert oracle.rows(table) == expected

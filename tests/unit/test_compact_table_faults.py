@@ -25,7 +25,7 @@ from tests.support.handmade import (
     make_table,
 )
 from tests.support.oracle import assert_readable, entries, rows
-from tests.support.plain import PlainLake
+from tests.support.plain import PlainLake, open_plain
 
 COMPACT = "CALL compact_table('db.t', min_input_files => 2)"
 
@@ -62,25 +62,11 @@ def live_on_disk(table: Table, lake: PlainLake) -> set[str]:
 
 
 def points_of_a_run(tmp_path: Path) -> list[str]:
-    from pyiceberg.catalog.sql import SqlCatalog
-
     seen: list[str] = []
-    folder = tmp_path / "probe"
-    folder.mkdir()
-    warehouse = (folder / "warehouse").as_uri()
-    conf = {
-        "spark.sql.catalog.plain": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.plain.type": "jdbc",
-        "spark.sql.catalog.plain.uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
-        "spark.sql.catalog.plain.warehouse": warehouse,
-    }
-    catalog = SqlCatalog("plain", uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=warehouse)
-    catalog.create_namespace("db")
-    lake = PlainLake("plain", catalog, folder, conf)
-    fragmented(lake)
-    with events.listening(lambda point, facts: seen.append(point)):
-        call(lake, COMPACT)
-    catalog.close()
+    with open_plain(tmp_path / "probe") as lake:
+        fragmented(lake)
+        with events.listening(lambda point, facts: seen.append(point)):
+            call(lake, COMPACT)
     return seen
 
 

@@ -41,7 +41,7 @@ from tests.support.calls import call
 from tests.support.handmade import BY_NAME, SIMPLE_SCHEMA, add_position_deletes, append, data_paths, make_table
 from tests.support.oracle import plain
 from tests.support.parquet_bytes import footer_bytes, parquet_bytes
-from tests.support.plain import PlainLake
+from tests.support.plain import PlainLake, open_plain
 
 NOW_MS = 1_767_225_600_000
 quick = settings(max_examples=150)
@@ -197,29 +197,18 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 @pytest.fixture(scope="module")
 def victims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victims]:
     folder = tmp_path_factory.mktemp("victims")
-    warehouse = (folder / "warehouse").as_uri()
-    conf = {
-        "spark.sql.catalog.plain": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.plain.type": "jdbc",
-        "spark.sql.catalog.plain.uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
-        "spark.sql.catalog.plain.jdbc.schema-version": "V1",
-        "spark.sql.catalog.plain.warehouse": warehouse,
-    }
-    catalog = SqlCatalog("plain", uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=warehouse)
-    catalog.create_namespace("db")
-    table = make_table(catalog)
-    paths: list[Path] = []
-    contents: list[bytes] = []
-    for number, options in enumerate(OPTIONS):
-        rows = [{"id": number * 1000 + n, "name": None if n % 7 == 0 else f"name-{n % 5}"} for n in range(60)]
-        [path] = append(table, rows)
-        arrow = pa.Table.from_pylist(rows, schema=pq.read_schema(plain(path)).remove_metadata())
-        paths.append(Path(plain(path)))
-        contents.append(parquet_bytes(arrow, row_group_size=25, compression="zstd", **options))
-        paths[-1].write_bytes(contents[-1])
-    catalog.close()
+    with open_plain(folder) as lake:
+        table = make_table(lake.catalog)
+        paths: list[Path] = []
+        contents: list[bytes] = []
+        for number, options in enumerate(OPTIONS):
+            rows = [{"id": number * 1000 + n, "name": None if n % 7 == 0 else f"name-{n % 5}"} for n in range(60)]
+            [path] = append(table, rows)
+            arrow = pa.Table.from_pylist(rows, schema=pq.read_schema(plain(path)).remove_metadata())
+            paths.append(Path(plain(path)))
+            contents.append(parquet_bytes(arrow, row_group_size=25, compression="zstd", **options))
+            paths[-1].write_bytes(contents[-1])
     files = frozenset(path for path in folder.rglob("*") if path.is_file())
-    lake = PlainLake("plain", catalog, folder, conf)
     yield Victims(lake, tuple(paths), tuple(contents), (folder / "catalog.db").read_bytes(), files)
 
 
