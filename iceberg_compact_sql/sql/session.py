@@ -108,9 +108,12 @@ def _all_settings(spark: Any) -> dict[str, str]:
 
 def _use_this_python(spark: Any) -> None:
     """Let the workers of a local session run this interpreter, which has the packages, unless another was chosen."""
-    if flavour.is_connect(spark) or os.environ.get("PYSPARK_PYTHON"):
+    if flavour.is_connect(spark):
         return
     context = spark.sparkContext
+    # What pyspark falls back to; the variable may have been set after the context had looked at it.
+    if context.pythonExec != "python3" or os.environ.get("PYSPARK_PYTHON") == "python3":
+        return
     # One question: `getConf` copies entry by entry, and `spark.conf` would set up the whole SQL session for it.
     if context.master.startswith("local") and context._conf.get("spark.pyspark.python") is None:
         context.pythonExec = sys.executable
