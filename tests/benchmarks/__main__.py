@@ -1,7 +1,7 @@
 """Ours next to Iceberg's Spark procedures, on data made here: `python -m tests.benchmarks`.
 
 --scale N      that many times the data (1: about 15 minutes on two quiet cores)
---quick        a small run, about a minute, to see that it works
+--quick        a small run of every case, about five minutes, to see that it works
 --only a,b     some cases: copy, decode, deletes, streaming, tiny, growth, planning, upkeep, history,
                cluster, queries
 --json FILE    the figures as JSON; --svg FILE a bar chart
