@@ -18,6 +18,7 @@ from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.reclaim.stores import Stores
 from iceberg_compact_sql.table.paths import same_file_key
 from iceberg_compact_sql.table.pyiceberg_internals.slim_avro import read_columns
+from iceberg_compact_sql.table.snapshot_counts import counts_files
 
 # Field ids of the specification: manifest list (path, length, spec) and manifest entry (status, content, path, size).
 _LIST_FIELDS = (500, 501, 502)
@@ -108,7 +109,7 @@ class Reachability:
                 raise _unreadable("manifest list", path, content) from content
             try:
                 keys = tuple(self._remember(*row) for row in read_columns(content, _LIST_FIELDS))
-                if not keys and _counts_files(snapshot):
+                if not keys and counts_files(snapshot):
                     raise ValueError("it names no manifest, its snapshot counts files")
             except Exception as error:
                 raise _unreadable("manifest list", path, error) from error
@@ -128,13 +129,6 @@ def statistics_of(metadata: TableMetadata, snapshot_ids: frozenset[int] | None =
     for file in (*metadata.statistics, *metadata.partition_statistics):
         if snapshot_ids is None or file.snapshot_id in snapshot_ids:
             yield NeededFile(file.statistics_path, FileKind.STATISTICS, file.file_size_in_bytes)
-
-
-def _counts_files(snapshot: Snapshot) -> bool:
-    if snapshot.summary is None:
-        return False
-    counts = (snapshot.summary.get("total-data-files"), snapshot.summary.get("total-delete-files"))
-    return any(count not in (None, "0") for count in counts)
 
 
 def _unreadable(what: str, path: str, error: BaseException) -> IcebergCompactError:

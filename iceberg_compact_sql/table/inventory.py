@@ -32,6 +32,7 @@ from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile, Pl
 from iceberg_compact_sql.table.partitions import PartitionPaths, is_unpartitioned, partition_key
 from iceberg_compact_sql.table.pruning import FileMetrics, FilePruner
 from iceberg_compact_sql.table.pyiceberg_internals import inventory_records as record
+from iceberg_compact_sql.table.snapshot_counts import counts_files
 from iceberg_compact_sql.table.stamps import RUN_ID, SIZES
 
 Partition = tuple[Any, ...]
@@ -224,10 +225,7 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
 def _manifests(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
     with _readable("manifest list", snapshot.manifest_list):
         listed = snapshot.manifests(table.io)
-        counts = (
-            [snapshot.summary.get(f"total-{kind}-files") for kind in ("data", "delete")] if snapshot.summary else []
-        )
-        if not listed and any(count not in (None, "0") for count in counts):
+        if not listed and counts_files(snapshot):
             raise EOFError("it names no manifest, its snapshot counts files")
         return listed
 
