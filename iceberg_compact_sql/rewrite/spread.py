@@ -39,6 +39,8 @@ _LOCAL_FACTOR = 8
 _CLOSURE_BYTES = 1_500_000
 _JOBS_AT_ONCE = 2
 _TASKS_PER_SLOT = 4
+# Spark looks every 2 s whether a task was killed, and gives its Python worker 2 s (spark.python.task.killTimeout).
+_LOSERS_SECONDS = 6.0
 # Credentials that catalogs lend live for a quarter of an hour at least.
 RENEW_AFTER_S = 300.0
 _MAX_JOBS = 50
@@ -230,6 +232,21 @@ class _OnSpark:
             self.may_have_lost_files = True
             self._spark.interruptTag(self._tag)
         self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._cluster.speculates and not self._cluster.is_connect:
+            self._await_losers()
+
+    def _await_losers(self) -> None:
+        """Wait until no attempt that lost its race writes any more, so that its files are there to be found.
+
+        Spark kills the Python worker of such an attempt some seconds after its task. Tasks of others can only make
+        this wait as long as that at most.
+        """
+        tracker = self._spark.sparkContext._jsc.sc().statusTracker()
+        deadline = time.monotonic() + _LOSERS_SECONDS
+        while any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
 
     def _run(self, batch: Sequence[tuple[RewriteTask, bytes]]) -> _Answer:
         self._spark.addTag(self._tag)
