@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.metadata import TableMetadata
@@ -95,15 +95,26 @@ class _FreshDeletes:
         for file in replacement.removed:
             if scope := self._position_delete_on(file):
                 return f"rows of input file {file.path} were deleted meanwhile by {scope.delete_id[0]}"
-            if replacement.data_sequence_number is None:
-                key = loose_partition_key(file.spec_id, file.partition)
-                scope = self._equality_everywhere or self._equality.get(key)
-                if scope is not None:
-                    return (
-                        f"equality delete {scope.delete_id[0]} arrived meanwhile and would not apply to new files "
-                        "that do not keep the old sequence number"
-                    )
+        homes = {loose_partition_key(file.spec_id, file.partition) for file in replacement.removed}
+        if replacement.data_sequence_number is None:
+            if scope := self._equality_everywhere or self._equality_in(homes):
+                return (
+                    f"equality delete {scope.delete_id[0]} arrived meanwhile and would not apply to new files "
+                    "that do not keep the old sequence number"
+                )
+            return None
+        # An old sequence number keeps the rows of one partition under its deletes, and only as long as they stay there:
+        # rows that change place would get away from the deletes of the old one and fall under those of the new one.
+        places = homes | {loose_partition_key(file.spec_id, file.partition) for file in replacement.added}
+        if len(places) > 1 and (scope := self._equality_in(places)):
+            return (
+                f"equality delete {scope.delete_id[0]} arrived meanwhile for a partition that rows leave or enter "
+                "on their way to another spec"
+            )
         return None
+
+    def _equality_in(self, places: Iterable[PartitionKey]) -> DeleteScope | None:
+        return next((self._equality[place] for place in places if place in self._equality), None)
 
     def _position_delete_on(self, file: LiveFile) -> DeleteScope | None:
         path = same_file_key(file.path)

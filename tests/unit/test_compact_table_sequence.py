@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.transforms import TruncateTransform
 
 from iceberg_compact_sql import events
 from tests.support.calls import call
-from tests.support.handmade import SIMPLE_SCHEMA, add_equality_deletes, append, make_table
+from tests.support.handmade import BY_NAME, SIMPLE_SCHEMA, add_equality_deletes, append, make_table
 from tests.support.oracle import entries, rows
 from tests.support.plain import PlainLake
 
@@ -59,3 +60,28 @@ def test_outputs_take_the_number_of_the_snapshot_that_was_planned_on(plain_lake:
     append(table, [{"id": 9, "name": "n"}])
     call(plain_lake, "CALL compact_table('db.t', min_input_files => 2, use_starting_sequence_number => false)")
     assert [entry["seq"] for entry in entries(table)] == [last_number(table)]
+
+
+@pytest.mark.parametrize(("key", "spec_id", "partition"), [(11, 0, ("k",)), (1, 1, (0,))])
+def test_rows_on_their_way_to_another_spec_keep_the_deletes_of_their_own(
+    plain_lake: PlainLake, key: int, spec_id: int, partition: tuple[object, ...]
+) -> None:
+    """A key deleted meanwhile where the rows were must reach them, one deleted where they go to must not."""
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, BY_NAME)
+    for number in range(3):
+        append(table, [{"id": 10 * number + 1, "name": "k"}])
+    with table.update_spec() as update:
+        update.remove_field("name")
+        update.add_field("id", TruncateTransform(10), "ten")
+    append(table, [{"id": 1, "name": "new"}])
+    expected: list[object] = []
+
+    def listener(point: str, facts: Mapping[str, object]) -> None:
+        if point == "commit.send" and not expected:
+            add_equality_deletes(table, [{"id": key}], [1], partition=partition, spec_id=spec_id)
+            expected.extend(rows(table))
+
+    with events.listening(listener):
+        [done] = call(plain_lake, "CALL compact_table('db.t', rewrite_all => true)")
+    assert len(expected) == 3 and rows(table) == expected
+    assert done["commits_count"] > 0
