@@ -15,6 +15,8 @@ from iceberg_compact_sql.rewrite.thrift import BINARY, I32, I64, STRUCT, Struct
 
 _TYPE_DEFINED_ORDER = 1
 _INTEGER_BYTES = {"INT32": 4, "INT64": 8}
+# PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED and RLE_DICTIONARY; the DELTA ones of version 2 pages are not among them.
+_AS_DICTIONARY = frozenset({0, 2, 3, 4, 8})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,14 @@ class ChunkFacts:
             return self._statistics(row_group, leaf)
         except FooterError:
             return None
+
+    def may_be_dictionary(self, row_group: int, leaf: int) -> bool:
+        """Whether pyarrow can hand out the values of a leaf in a row group as a dictionary: not from every encoding."""
+        try:
+            used = self._chunks(row_group)[leaf].elements(2, I32)
+        except (FooterError, IndexError):
+            return False
+        return used is not None and _AS_DICTIONARY.issuperset(used)
 
     def _statistics(self, row_group: int, leaf: int) -> ChunkStatistics | None:
         chunks = self._chunks(row_group)

@@ -123,14 +123,15 @@ def _parquet_batches(
             if path is None:
                 raise ProjectionError(f"it has no column with the field id {field_id}")
             names.append(fields[path[0]].name)
-        if dictionaries:
-            parquet = open_parquet(file, read_dictionary=names[:1], metadata=parquet.metadata)
         row_groups = list(range(parquet.metadata.num_row_groups))
         leaf = leaf_index(fields, field_ids[0])
-        chunks = ChunkFacts.of(file) if skip is not None and len(row_groups) > 1 else None
-        if skip is not None and leaf is not None and chunks is not None:
-            known = {i: chunks.statistics(i, leaf) for i in row_groups}
-            row_groups = [i for i, statistics in known.items() if statistics is None or not skip(statistics)]
+        chunks = ChunkFacts.of(file) if dictionaries or (skip is not None and len(row_groups) > 1) else None
+        if leaf is not None and chunks is not None:
+            if skip is not None and len(row_groups) > 1:
+                known = {i: chunks.statistics(i, leaf) for i in row_groups}
+                row_groups = [i for i, statistics in known.items() if statistics is None or not skip(statistics)]
+            if dictionaries and all(chunks.may_be_dictionary(i, leaf) for i in row_groups):
+                parquet = open_parquet(file, read_dictionary=names[:1], metadata=parquet.metadata)
         if row_groups:
             yield from parquet.iter_batches(_BATCH_ROWS, row_groups=row_groups, columns=names, use_threads=False)
 

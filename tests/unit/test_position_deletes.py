@@ -100,6 +100,16 @@ def test_row_groups_that_name_other_paths_are_not_read(tmp_path: Path) -> None:
     assert caught.value.path == delete.path
 
 
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
+def test_paths_in_every_encoding(encoding: str, tmp_path: Path) -> None:
+    """Java's version 2 pages hold paths as deltas, which pyarrow does not hand out as dictionaries."""
+    path = numbers(tmp_path, 3)
+    delete = position_delete(
+        tmp_path, [(path, 1)], use_dictionary=False, column_encoding={"file_path": encoding}, data_page_version="2.0"
+    )
+    assert ids(read_rows(JOB, task_of([slice_of(path, [0])], [delete]))) == [0, 2]
+
+
 def test_columns_are_found_by_name_where_the_delete_file_has_no_ids(tmp_path: Path) -> None:
     path = numbers(tmp_path, 3)
     fields = [pa.field("file_path", pa.string()), pa.field("pos", pa.int64()), pa.field("row", pa.int32())]
