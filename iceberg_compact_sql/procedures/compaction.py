@@ -130,11 +130,7 @@ class Compaction:
         opened = writable_table(context, arguments["table"])
         metadata = opened.table.metadata
         options = planning_options(arguments, metadata.properties, metadata.specs())
-        where = None
-        if arguments["where"] is not None:
-            where = parse_where(
-                arguments["where"], opened.table.schema(), time_zone=context.view.time_zone, now_ms=context.now_ms
-            )
+        where = _read_where(context, arguments, opened)
         return cls(context, arguments, opened, options, where, Prices.from_settings(context.view.conf))
 
     def plan(self) -> CompactionPlan:
@@ -186,9 +182,17 @@ class Compaction:
 
     def _replanned(self, conflicts: Sequence[Conflict]) -> CompactionPlan:
         """The part of a new plan, on the head as it is now, that concerns the files of these groups."""
-        self.opened = self.opened.reload()
         paths = {file.path for group, _ in conflicts for file in group.files}
-        plan = self.plan()
+        try:
+            self.opened = self.opened.reload()
+            # By name, as the user gave it: a column may have been renamed, or be another one by now.
+            self.where = _read_where(self.context, self.arguments, self.opened)
+            plan = self.plan()
+        except IcebergCompactError as error:
+            raise CommitConflictError(
+                f"{len(conflicts)} group(s) met a concurrent change and cannot be planned again: {error.detail}",
+                hint=f"{conflicts[0][1]}. {self.totals.told()}",
+            ) from error
         groups = tuple(g for g in plan.rewrites if any(file.path in paths for file in g.files))
         return replace(plan, groups=groups)
 
@@ -386,6 +390,14 @@ class Compaction:
             f"group {group.group_id}{where} could not be rewritten: {failure.reason}{more}",
             hint=f"{self.totals.told()} With partial_progress => true the other groups are committed.",
         )
+
+
+def _read_where(context: Context, arguments: Arguments, opened: OpenTable) -> Any:
+    """The filter over the columns that the table has now, None if there is none."""
+    if arguments["where"] is None:
+        return None
+    schema = opened.table.schema()
+    return parse_where(arguments["where"], schema, time_zone=context.view.time_zone, now_ms=context.now_ms)
 
 
 def _shares(wave_bytes: int, progress: Progress) -> Callable[[RewriteProgress], None]:

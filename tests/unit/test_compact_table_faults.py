@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.errors import IcebergCompactError
+from iceberg_compact_sql.errors import CommitConflictError, IcebergCompactError
 from iceberg_compact_sql.procedures import compaction
 from tests.support.calls import call
 from tests.support.handmade import (
@@ -22,6 +22,7 @@ from tests.support.handmade import (
     add_equality_deletes,
     add_position_deletes,
     append,
+    data_paths,
     make_table,
 )
 from tests.support.oracle import assert_readable, entries, rows
@@ -234,6 +235,28 @@ def test_a_group_that_never_gets_through_is_told_and_leaves_nothing_behind(plain
     assert files_on_disk(plain_lake) == live_on_disk(table, plain_lake)
     assert call(plain_lake, COMPACT)[0]["rows_count"] == len(before)
     assert rows(table) == before
+
+
+def test_a_filter_that_lost_its_column_meanwhile_ends_the_run_in_words(plain_lake: PlainLake) -> None:
+    """The group in conflict would have to be planned again by a column that is no longer there."""
+    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA, BY_NAME)
+    for number in range(2):
+        append(table, [{"id": number * 10 + i, "name": f"n{i}"} for i in range(4)])
+    expected: list[object] = []
+
+    def interfere(point: str, facts: Mapping[str, object]) -> None:
+        if point == "commit.validate" and not expected:
+            with table.refresh().update_schema() as update:
+                update.rename_column("id", "number")
+            add_position_deletes(table, {data_paths(table)[0]: [0]})
+            expected.extend(rows(table))
+
+    with events.listening(interfere), pytest.raises(CommitConflictError) as raised:
+        call(plain_lake, f"{COMPACT[:-1]}, where => 'id >= 0', partial_progress => true, max_commits => 2)")
+    assert "cannot be planned again: " in str(raised.value) and "'id'" in str(raised.value)
+    assert "in 2 commit(s) are in the table" in str(raised.value)
+    assert rows(table) == expected
+    assert files_on_disk(plain_lake) == live_on_disk(table, plain_lake)
 
 
 @pytest.mark.parametrize(("spent_s", "groups"), [(0.0, 3), (3500.0, 1)])
