@@ -19,7 +19,7 @@ from iceberg_compact_sql.errors import (
 from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.redaction import redact
 from iceberg_compact_sql.sql.binding import Given, bind
-from iceberg_compact_sql.sql.parameters import Arguments, Procedure, Row
+from iceberg_compact_sql.sql.parameters import Arguments, Kind, Procedure, Row
 from iceberg_compact_sql.sql.units import format_bytes
 
 PROPERTY_PREFIX = "iceberg-compact."
@@ -52,7 +52,7 @@ STEPS = (
         {"target": "target", "where": "where", "max-bytes": "max_bytes"},
     ),
     Step("position_deletes", "rewrite_position_deletes", {"branch": "branch"}),
-    Step("manifests", "rewrite_manifests", {"branch": "branch"}),
+    Step("manifests", "rewrite_manifests", {"branch": "branch"}, {"manifests.sort-by": "sort_by"}),
     Step(
         "expire",
         "expire_snapshots",
@@ -122,7 +122,9 @@ def _bound(context: Context, step: Step, arguments: Arguments, properties: Mappi
     for suffix, name in step.properties.items():
         text = properties.get(PROPERTY_PREFIX + suffix)
         if text is not None:
-            given[name] = Given(text, name)
+            parameter = procedure.parameter(name)
+            listed = parameter is not None and parameter.kind is Kind.STRINGS
+            given[name] = Given([item.strip() for item in text.split(",")] if listed else text, name)
     bound = bind(procedure, list(given.values()), now_ms=context.now_ms, time_zone=lambda: context.view.time_zone)
     told = {inner: arguments[outer] for outer, inner in step.arguments.items() if outer in arguments.given}
     bound = bound.replace(**told, dry_run=arguments["dry_run"])

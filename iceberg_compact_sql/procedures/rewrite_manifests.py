@@ -17,23 +17,32 @@ from iceberg_compact_sql.sql.parameters import (
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
-    """Commit a REPLACE snapshot with the same files in fewer manifests; a no-op where nothing is to be gained."""
-    from iceberg_compact_sql.commit.regroup import plan_regrouping, regroup_manifests
+    """Commit a REPLACE snapshot with the same files in better manifests; a no-op where nothing is to be gained."""
+    from iceberg_compact_sql.commit.regroup import RegroupRequest, plan_regrouping, regroup_manifests
     from iceberg_compact_sql.procedures.outcomes import new_stamp, settled, writable_table
     from iceberg_compact_sql.table.inventory import branch_head
 
     opened = writable_table(context, arguments["table"])
-    head = branch_head(opened.table.metadata, arguments["branch"])
+    branch = arguments["branch"]
+    head = branch_head(opened.table.metadata, branch)
+    request = RegroupRequest(arguments["spec_id"], tuple(arguments["sort_by"] or ()))
     if arguments["dry_run"] or head is None:
-        planned = plan_regrouping(opened.table, arguments["branch"], arguments["spec_id"])
+        planned = plan_regrouping(opened.table, request, branch=branch)
         return [(planned.replaced, planned.made, None)]
-    attempted, done = regroup_manifests(
-        opened.table, branch=arguments["branch"], spec_id=arguments["spec_id"], summary=new_stamp()
-    )
+    attempted, done = regroup_manifests(opened.table, request, branch=branch, summary=new_stamp())
     snapshot_id = settled(attempted.outcome, attempted.snapshot_id, attempted.detail)
     if snapshot_id is not None:
         context.refresh(opened)
     return [(done.replaced, done.made, snapshot_id)]
+
+
+def check_fields(context: Context, arguments: Arguments) -> None:
+    """Refuse a spec or partition fields that the table does not have."""
+    from iceberg_compact_sql.commit.regroup import RegroupRequest, check_request
+
+    if arguments["sort_by"] or arguments["spec_id"] is not None:
+        metadata = context.open_table(arguments["table"]).table.metadata
+        check_request(metadata, RegroupRequest(arguments["spec_id"], tuple(arguments["sort_by"] or ())))
 
 
 PROCEDURE = Procedure(
@@ -45,9 +54,17 @@ PROCEDURE = Procedure(
         BRANCH,
         DRY_RUN,
         Parameter("use_caching", Kind.BOOLEAN, "accepted for Iceberg's sake; nothing is cached", default=False),
+        Parameter(
+            "sort_by",
+            Kind.STRINGS,
+            "partition fields by which the entries are clustered first",
+            default_text="the spec's own order",
+            example="array('day', 'region_bucket')",
+        ),
     ),
     columns=columns("rewritten_manifests_count int, added_manifests_count int, snapshot_id bigint"),
     dry_run_columns=columns("rewritten_manifests_count int, added_manifests_count int, snapshot_id bigint"),
     run=run,
     example="CALL rewrite_manifests('db.events')",
+    check=check_fields,
 )

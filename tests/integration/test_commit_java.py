@@ -10,7 +10,9 @@ from iceberg_compact_sql.commit.model import Outcome, Replacement
 from iceberg_compact_sql.commit.replace import commit_replacements
 from iceberg_compact_sql.table.model import LiveFile
 from tests.support import oracle
+from tests.support.calls import call
 from tests.support.java import Lake
+from tests.support.plain import PlainLake
 from tests.support.replacing import live_files, planned, replacement
 
 MERGE_ON_READ = "'write.delete.mode'='merge-on-read','write.update.mode'='merge-on-read'"
@@ -123,3 +125,37 @@ def test_summary_has_the_keys_that_java_writes(lake: Lake) -> None:
     assert {key: ours.get(key) for key in counted} == {key: theirs[key] for key in counted}
     assert sizes <= ours.keys()
     assert oracle.rows(lake.load("db.ours")) == oracle.rows(lake.load("db.theirs"))
+
+
+@pytest.mark.parametrize("sort_by", ["", ", sort_by => array('id_bucket')"], ids=["spec", "sort_by"])
+def test_manifests_are_put_in_order_as_java_does(lake: Lake, sort_by: str) -> None:
+    for name in ("db.ours", "db.theirs"):
+        lake.sql(
+            f"CREATE TABLE {lake.full(name)} (id BIGINT, kind STRING) USING iceberg "
+            "PARTITIONED BY (kind, bucket(4, id)) TBLPROPERTIES ('commit.manifest-merge.enabled' = 'false')"
+        )
+        for first in range(3):
+            lake.sql(f"INSERT INTO {lake.full(name)} SELECT id, concat('k', id % 3) FROM range({first}, {first} + 30)")
+        lengths = lake.sql(f"SELECT length FROM {lake.full(name)}.manifests").collect()
+        target = max(row[0] for row in lengths)
+        lake.sql(f"ALTER TABLE {lake.full(name)} SET TBLPROPERTIES ('commit.manifest.target-size-bytes' = '{target}')")
+
+    def told() -> list[Any]:
+        queries = ("files", "partitions", "data_files")
+        return [sorted(map(str, lake.sql(f"SELECT * FROM {lake.full('db.ours')}.{q}").collect())) for q in queries]
+
+    before, rows = told(), lake.rows("db.ours", order_by="id, kind")
+    view = PlainLake(lake.name, lake.catalog, lake.folder, dict(lake.conf))
+    [done] = call(view, f"CALL rewrite_manifests('db.ours'{sort_by})")
+    [java] = lake.sql(f"CALL {lake.name}.system.rewrite_manifests(table => 'db.theirs'{sort_by})").collect()
+    assert (done["rewritten_manifests_count"], done["added_manifests_count"]) == tuple(java)
+    assert told() == before
+    assert lake.rows("db.ours", order_by="id, kind") == rows
+    # No more manifests to open for one partition than after Java's rewrite.
+    bucket = lake.sql("SELECT {lake}.system.bucket(4, 7L)").collect()[0][0]
+    field, value = (1, str(bucket)) if sort_by else (0, "k1")
+    opened = [
+        sum(s[field].lower_bound <= value <= s[field].upper_bound for (s,) in lake.sql(query).collect())
+        for query in (f"SELECT partition_summaries FROM {lake.full(t)}.manifests" for t in ("db.ours", "db.theirs"))
+    ]
+    assert opened[0] <= opened[1]

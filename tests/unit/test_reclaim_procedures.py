@@ -142,6 +142,14 @@ def test_maintenance_with_a_wrong_argument_of_a_late_step_changes_nothing(table:
     with pytest.raises(InvalidArgumentError, match=r"^remove_orphans: older_than is less than 24 hours ago"):
         call(tmp_path, "maintain_table", "db.t")
     assert table.refresh().metadata_location == before
+    with table.transaction() as change:
+        change.set_properties({"iceberg-compact.manifests.sort-by": "day, kind"})
+    with pytest.raises(
+        InvalidArgumentError, match=r"^rewrite_manifests: sort_by names 'day', which is not a partition"
+    ):
+        call(tmp_path, "maintain_table", "db.t", orphans_older_than="3d")
+    with table.transaction() as change:
+        change.remove_properties("iceberg-compact.manifests.sort-by")
     assert [row["outcome"] for row in call(tmp_path, "maintain_table", "db.t", orphans_older_than="3d")][3] == "done"
 
 

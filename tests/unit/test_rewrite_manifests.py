@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
 
 from iceberg_compact_sql.errors import IcebergCompactError
 from tests.support.calls import call
@@ -133,3 +136,126 @@ def main_never_written(table: Any, branch: str) -> None:
     told = json.loads(path.read_text())
     del told["refs"]["main"]
     path.write_text(json.dumps({**told, "current-snapshot-id": None, "snapshot-log": []}))
+
+
+TWO_FIELDS = PartitionSpec(
+    PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"),
+    PartitionField(source_id=1, field_id=1001, transform=IdentityTransform(), name="id_part"),
+)
+
+
+def set_target(lake: PlainLake, target_bytes: int) -> None:
+    lake.load("db.t").transaction().set_properties(
+        {"commit.manifest.target-size-bytes": str(target_bytes)}
+    ).commit_transaction()
+
+
+def data_manifests(lake: PlainLake) -> list[Any]:
+    table = lake.load("db.t")
+    head = table.current_snapshot()
+    assert head is not None
+    return [manifest for manifest in head.manifests(table.io) if manifest.content == 0]
+
+
+def rewrite(lake: PlainLake, arguments: str = "") -> tuple[int, int]:
+    """The counts of a run: those of its dry run, and a second run changes nothing."""
+    [planned] = call(lake, f"CALL rewrite_manifests('db.t'{arguments}, dry_run => true)")
+    before = comparable(lake.load("db.t"))
+    [done] = call(lake, f"CALL rewrite_manifests('db.t'{arguments})")
+    assert {**planned, "snapshot_id": done["snapshot_id"]} == done
+    assert comparable(lake.load("db.t")) == before
+    assert_readable(lake.load("db.t"))
+    assert call(lake, f"CALL rewrite_manifests('db.t'{arguments})")[0]["snapshot_id"] is None
+    return done["rewritten_manifests_count"], done["added_manifests_count"]
+
+
+def spans(lake: PlainLake, field: int = 0) -> list[tuple[bytes, bytes]]:
+    return sorted((m.partitions[field].lower_bound, m.partitions[field].upper_bound) for m in data_manifests(lake))
+
+
+def disjoint(found: list[tuple[bytes, bytes]]) -> bool:
+    return all(before[1] <= after[0] for before, after in itertools.pairwise(found))
+
+
+def test_manifests_that_reach_into_each_other_are_put_in_order(plain_lake: PlainLake) -> None:
+    table = make_table(plain_lake.catalog, "db.t", spec=BY_NAME)
+    for number in range(4):
+        append(table, [{"id": number, "name": f"n{i:02}"} for i in range(10)])
+    set_target(plain_lake, max(manifest.manifest_length for manifest in data_manifests(plain_lake)))
+    assert rewrite(plain_lake) == (4, 4)
+    # Cut between partitions: all of a name is in one manifest.
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(spans(plain_lake)))
+
+
+def test_manifests_in_order_are_left_alone(plain_lake: PlainLake) -> None:
+    """Each holds names of its own, or all of one name, or a little of another's: nothing to gain."""
+    table = make_table(plain_lake.catalog, "db.t", spec=BY_NAME)
+    for first in (0, 6, 11):
+        append(table, [{"id": first, "name": f"n{first + i:02}"} for i in range(6)])
+    for number in range(2):
+        append(table, [{"id": number, "name": "n50"}])
+    set_target(plain_lake, min(manifest.manifest_length for manifest in data_manifests(plain_lake)))
+    assert rewrite(plain_lake) == (0, 0)
+
+
+def test_only_what_is_tangled_is_written_anew(plain_lake: PlainLake) -> None:
+    table = make_table(plain_lake.catalog, "db.t", spec=BY_NAME)
+    for number in range(2):
+        append(table, [{"id": number, "name": name} for name in ("a", "b", "c", None)])
+    append(table, [{"id": 9, "name": name} for name in ("d", "e", "f", "g")])
+    kept = data_manifests(plain_lake)[0].manifest_path
+    set_target(plain_lake, max(manifest.manifest_length for manifest in data_manifests(plain_lake)))
+    assert rewrite(plain_lake) == (2, 2)
+    assert kept in {manifest.manifest_path for manifest in data_manifests(plain_lake)}
+    assert [m.partitions[0].contains_null for m in data_manifests(plain_lake)].count(True) == 1
+
+
+def test_a_manifest_far_above_the_target_is_split(plain_lake: PlainLake) -> None:
+    table = make_table(plain_lake.catalog, "db.t", spec=BY_NAME)
+    append(table, [{"id": i, "name": f"n{i:03}"} for i in range(60)])
+    length = data_manifests(plain_lake)[0].manifest_length
+    set_target(plain_lake, length // 2 + 1)
+    assert rewrite(plain_lake) == (0, 0)
+    set_target(plain_lake, length // 3 + 1)
+    assert rewrite(plain_lake) == (1, 3)
+    assert disjoint(spans(plain_lake))
+
+
+def test_there_are_never_more_manifests_than_files(plain_lake: PlainLake) -> None:
+    fragmented(plain_lake, **{"commit.manifest.target-size-bytes": "100"})
+    assert rewrite(plain_lake) == (6, 18)
+
+
+def test_entries_are_clustered_by_the_fields_asked_for(plain_lake: PlainLake) -> None:
+    table = make_table(plain_lake.catalog, "db.t", spec=TWO_FIELDS)
+    for number in range(3):
+        append(table, [{"id": i, "name": f"n{number}"} for i in range(8)])
+    set_target(plain_lake, max(manifest.manifest_length for manifest in data_manifests(plain_lake)))
+    # In order by name as they are.
+    assert rewrite(plain_lake) == (0, 0)
+    assert rewrite(plain_lake, ", sort_by => array('id_part')") == (3, 3)
+    assert disjoint(spans(plain_lake, 1))
+    # In order by another field now: no reason to undo it, until that is asked for.
+    assert rewrite(plain_lake) == (0, 0)
+    assert rewrite(plain_lake, ", sort_by => array('name', 'id_part')") == (3, 3)
+    assert disjoint(spans(plain_lake))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            "sort_by => array('nam')",
+            r"sort_by names 'nam', which is not a partition field of spec 1. Its fields are: name",
+        ),
+        ("sort_by => array('nam')", r"Did you mean 'name'\?"),
+        ("spec_id => 0, sort_by => array('name')", r"not a partition field of spec 0. It has no fields"),
+    ],
+)
+def test_fields_that_the_spec_does_not_have_are_refused(plain_lake: PlainLake, arguments: str, said: str) -> None:
+    table = make_table(plain_lake.catalog, "db.t")
+    with table.update_spec() as update:
+        update.add_identity("name")
+    for dry_run in ("false", "true"):
+        with pytest.raises(IcebergCompactError, match=said):
+            call(plain_lake, f"CALL rewrite_manifests('db.t', {arguments}, dry_run => {dry_run})")
