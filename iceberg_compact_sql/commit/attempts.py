@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import read_manifest_list
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import ancestors_of
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.commit.conflicts import is_ancestor
-from iceberg_compact_sql.commit.drafts import Head, ManifestReader, SnapshotDraft, read_head
+from iceberg_compact_sql.commit.drafts import Head, SnapshotDraft, read_head
 from iceberg_compact_sql.commit.model import Outcome
 from iceberg_compact_sql.commit.outcome import (
     Rejection,
@@ -23,6 +24,7 @@ from iceberg_compact_sql.commit.outcome import (
     whereabouts,
 )
 from iceberg_compact_sql.commit.summary import replace_summary
+from iceberg_compact_sql.commit.traces import holds_any, list_in_log
 from iceberg_compact_sql.commit.workshop import Workshop
 from iceberg_compact_sql.errors import CommitConflictError, IcebergCompactError, UnsupportedError
 from iceberg_compact_sql.rewrite.cleaning import remove_files
@@ -73,18 +75,24 @@ class _Commit:
         self._sent_on: set[int] = set()
         # Heads that tries of unknown fate were built on.
         self._doubts: set[int] = set()
-        self._acknowledged = False
+        # The manifest list of the try that the catalog called a success.
+        self._acknowledged: str | None = None
+        self._base_location: str | None = None
         self._seen: Table | None = None
+        self._gone = ""
 
     def run(self) -> Attempted:
         try:
             return self._finish(self._loop())
         except Exception as error:
-            if isinstance(error, IcebergCompactError) and not self._doubts:
-                remove_files(self._table.io, self._workshop.created)
-                raise
             _logger.warning("commit of snapshot %s stopped: %s", self._snapshot_id, describe(error))
-            return self._finish(self._settle(describe(error)))
+            # Also a try that was refused may have landed, the refusal being that of its repetition: look first.
+            settled = self._finish(self._settle(describe(error)))
+            if isinstance(error, IcebergCompactError) and (
+                settled.outcome is Outcome.FAILED or (self._gone and not self._doubts and not self._acknowledged)
+            ):
+                raise
+            return settled
         except BaseException as interrupt:
             # Ctrl-C: the request may be under way, so the table is asked before anything is said or deleted.
             return replace(self._finish(self._settle("interrupted")), interrupted=interrupt)
@@ -129,6 +137,7 @@ class _Commit:
         )
         events.reach("commit.send", snapshot_id=self._snapshot_id)
         self._sent[list_path] = draft
+        self._base_location = self._base_location or head.table.metadata_location
         self._sent_on.add(head.snapshot.snapshot_id)
         try:
             # From here until the answer is read, an interrupt leaves the fate of this try open.
@@ -137,33 +146,42 @@ class _Commit:
         except Exception as error:
             self._doubts.discard(head.snapshot.snapshot_id)
             return error
-        self._acknowledged = True
+        self._acknowledged = list_path
         events.reach("commit.sent", snapshot_id=self._snapshot_id)
         forget_old_metadata(head.table, after)
         return None
 
     def _load(self) -> Table:
+        """The table as the catalog has it now, if it can still be written to."""
+        fresh = self._look()
+        if fresh.metadata.format_version > 2:
+            raise UnsupportedError(f"format version {fresh.metadata.format_version} is not supported")
+        return fresh
+
+    def _look(self) -> Table:
+        self._gone = ""
+        name = ".".join(self._table.name())
         try:
             fresh = self._table.catalog.load_table(self._table.name())
         except NoSuchTableError as error:
-            raise CommitConflictError(f"table {'.'.join(self._table.name())} was dropped meanwhile") from error
+            self._gone = f"table {name} was dropped meanwhile"
+            raise CommitConflictError(self._gone) from error
         if str(fresh.metadata.table_uuid) != self._uuid:
-            raise CommitConflictError(
-                f"table {'.'.join(self._table.name())} was dropped and created again meanwhile",
-                hint="Run the call again: it plans on the new table.",
-            )
-        if fresh.metadata.format_version > 2:
-            raise UnsupportedError(f"format version {fresh.metadata.format_version} is not supported")
+            self._gone = f"table {name} was dropped and created again meanwhile"
+            raise CommitConflictError(self._gone, hint="Run the call again: it plans on the new table.")
         return fresh
 
     def _settle(self, detail: str) -> Attempted:
         """Say what is in the table, from a look at the table."""
         if not self._sent:
             return Attempted(Outcome.FAILED, None, detail)
-        place, seen = look_patiently(self._load, self._branch, self._snapshot_id, self._status_checks)
+        place, seen = look_patiently(self._look, self._branch, self._snapshot_id, self._status_checks)
         self._seen = seen
         events.reach("commit.confirm", snapshot_id=self._snapshot_id)
         name = f"snapshot {self._snapshot_id}"
+        if self._gone and self._acknowledged is not None:
+            # The catalog said that it landed, and the drop says why it cannot be seen any more.
+            return Attempted(Outcome.COMMITTED, self._snapshot_id, self._gone, self._sent[self._acknowledged])
         if place is None or seen is None:
             return self._unknown(f"the table could not be read to look for {name}. {detail}")
         if place is Whereabouts.IN_BRANCH:
@@ -177,7 +195,9 @@ class _Commit:
                 f"{name} is in the table but not in the history of branch '{self._branch}': it was rolled back, or the "
                 f"catalog did not move the branch. {detail}"
             )
-        if self._acknowledged:
+        if (draft := self._traced(seen)) is not None:
+            return Attempted(Outcome.COMMITTED, self._snapshot_id, f"{name} was expired meanwhile", draft)
+        if self._acknowledged is not None:
             return self._unknown(f"the catalog answered that the commit succeeded, but {name} is not in the table")
         head = seen.metadata.snapshot_by_name(self._branch)
         if self._doubts and (head is None or head.snapshot_id in self._doubts or seen.metadata.format_version < 2):
@@ -188,6 +208,23 @@ class _Commit:
         # number that it carries: none of them can land any more.
         return Attempted(Outcome.FAILED, None, detail)
 
+    def _traced(self, seen: Table) -> SnapshotDraft | None:
+        """The draft that landed although its snapshot is gone again, where the table's own records prove it."""
+        landed = list_in_log(seen, self._branch, self._snapshot_id, since=self._base_location)
+        if landed is not None:
+            return self._sent.get(landed)
+        only = self._acknowledged or (next(iter(self._sent)) if len(self._sent) == 1 else None)
+        return self._sent[only] if only is not None and self._left_traces(seen) else None
+
+    def _left_traces(self, seen: Table) -> bool | None:
+        """Whether the branch holds a manifest or file of ours or was built on our snapshot; None if nobody can say."""
+        head = seen.metadata.snapshot_by_name(self._branch)
+        if any(s.parent_snapshot_id == self._snapshot_id for s in ancestors_of(head, seen.metadata)):
+            return True
+        mine = frozenset(self._workshop.created)
+        added = frozenset(file.path for draft in self._sent.values() for file in draft.added)
+        return holds_any(seen, self._branch, manifests=mine, files=added)
+
     def _certainly_absent(self, seen: Table) -> bool:
         """Whether no try of ours landed: it might have, and the snapshot been expired before we looked.
 
@@ -196,20 +233,7 @@ class _Commit:
         """
         if all(is_ancestor(seen.metadata, self._branch, snapshot_id) for snapshot_id in self._sent_on):
             return True
-        mine = set(self._workshop.created)
-        added = {file.path for draft in self._sent.values() for file in draft.added}
-        reader = ManifestReader(max_kept_entries=0)
-        try:
-            head = read_head(seen, self._branch)
-            if head is None or any(manifest.manifest_path in mine for manifest in head.manifests):
-                return False
-            return not any(
-                entry.data_file.file_path in added
-                for manifest in head.manifests
-                for entry in reader.entries(head, manifest)
-            )
-        except Exception:
-            return False
+        return self._left_traces(seen) is False
 
     def _unknown(self, detail: str) -> Attempted:
         text = f"{detail.strip().rstrip('.')}. No file was deleted; look for snapshot {self._snapshot_id}."
@@ -219,18 +243,17 @@ class _Commit:
         """Clean what is certainly in no snapshot, and bring the caller's table up to date."""
         created = self._workshop.created
         try:
-            fresh = self._seen or self._load()
-            if attempted.outcome is Outcome.COMMITTED:
-                landed = fresh.metadata.snapshot_by_id(self._snapshot_id)
-                # The usual commit, one try that landed, has nothing to clean and reads nothing.
-                if landed is not None and len(self._sent) > 1:
-                    manifests = read_manifest_list(fresh.io.new_input(landed.manifest_list))
-                    live = {landed.manifest_list, *(manifest.manifest_path for manifest in manifests)}
-                    # All tries share one snapshot id and it landed once: lists of the other tries are in no metadata.
-                    remove_files(fresh.io, [path for path in created if path not in live])
-            elif attempted.outcome is not Outcome.UNKNOWN:
+            if attempted.outcome not in (Outcome.COMMITTED, Outcome.UNKNOWN):
                 # Certain failure: no snapshot names these paths, and their names hold this commit's own uuid.
                 remove_files(self._table.io, created)
+            fresh = self._seen or self._look()
+            # The usual commit, one try that landed, has nothing to clean and reads nothing.
+            landed = fresh.metadata.snapshot_by_id(self._snapshot_id)
+            if attempted.outcome is Outcome.COMMITTED and landed is not None and len(self._sent) > 1:
+                manifests = read_manifest_list(fresh.io.new_input(landed.manifest_list))
+                live = {landed.manifest_list, *(manifest.manifest_path for manifest in manifests)}
+                # All tries share one snapshot id and it landed once: lists of the other tries are in no metadata.
+                remove_files(fresh.io, [path for path in created if path not in live])
             self._table.metadata, self._table.metadata_location = fresh.metadata, fresh.metadata_location
             self._table.io, self._table.config = fresh.io, fresh.config
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from iceberg_compact_sql import events
 from iceberg_compact_sql.commit.model import CommitInterrupted, CommitReport, Outcome
 from iceberg_compact_sql.commit.outcome import Rejection, describe, judge
 from iceberg_compact_sql.commit.replace import commit_replacements
+from iceberg_compact_sql.errors import CommitConflictError
 from tests.support import oracle
 from tests.support.handmade import (
     add_position_deletes,
@@ -243,10 +245,12 @@ def test_doubt_ends_when_the_branch_has_left_the_head(tmp_path: Path, monkeypatc
     assert metadata_files(tmp_path) == reachable_metadata(table)
 
 
-def test_a_commit_that_landed_and_was_expired_at_once_is_not_taken_for_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("answer", ["success", "409"])
+@pytest.mark.parametrize("proof", ["log", "files"])
+def test_a_commit_that_landed_and_was_expired_at_once_is_told_as_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, proof: str
 ) -> None:
-    """The answer is lost, another writer commits on top and expires all history: our files are live, our id is gone."""
+    """Another writer commits on top and expires all history: our files are live, our id is gone."""
     table = build(tmp_path)
     expected = oracle.rows(table)
     state, work = planned(table), [replacement(table, live_files(table))]
@@ -255,19 +259,59 @@ def test_a_commit_that_landed_and_was_expired_at_once_is_not_taken_for_failed(
 
     def land_and_expire(*arguments: Any) -> Any:
         monkeypatch.setattr(SqlCatalog, "commit_table", send)
-        send(*arguments)
+        answered = send(*arguments)
         append(other, [{"id": 90, "name": "k"}])
         head = other.refresh().metadata.current_snapshot_id
         olds = [s.snapshot_id for s in other.metadata.snapshots if s.snapshot_id != head]
         other.maintenance.expire_snapshots().by_ids(olds).commit()
-        raise CommitFailedException("409 to a repeated request")
+        if proof == "files":
+            for entry in other.refresh().metadata.metadata_log:
+                Path(entry.metadata_file.removeprefix("file://")).unlink()
+        if answer == "409":
+            raise CommitFailedException("409 to a repeated request")
+        return answered
 
     monkeypatch.setattr(SqlCatalog, "commit_table", land_and_expire)
     report = commit_replacements(table, work, state=state)
-    assert report.outcome is Outcome.UNKNOWN
-    assert "history is cut" in report.detail
+    assert (report.outcome, report.committed) == (Outcome.COMMITTED, (0,))
+    assert "was expired meanwhile" in report.detail
     assert [row for row in oracle.rows(table) if row["id"] != 90] == expected
     oracle.assert_readable(table)
+
+
+@pytest.mark.parametrize("answer", ["success", "409"])
+@pytest.mark.parametrize("change", ["drop", "create again", "upgrade"])
+def test_a_table_that_goes_or_changes_right_after_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, change: str
+) -> None:
+    table = build(tmp_path)
+    state, work = planned(table), [replacement(table, live_files(table))]
+    send = SqlCatalog.commit_table
+
+    def land_and_change(*arguments: Any) -> Any:
+        monkeypatch.setattr(SqlCatalog, "commit_table", send)
+        answered = send(*arguments)
+        if change == "upgrade":
+            path = Path(answered.metadata_location.removeprefix("file://"))
+            path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
+        else:
+            table.catalog.drop_table(table.name())
+        if change == "create again":
+            make_table(table.catalog)
+        if answer == "409":
+            raise CommitFailedException("409 to a repeated request")
+        return answered
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", land_and_change)
+    if answer == "409" and change != "upgrade":
+        with pytest.raises(CommitConflictError, match="was dropped"):
+            commit_replacements(table, work, state=state)
+    else:
+        report = commit_replacements(table, work, state=state)
+        assert (report.outcome, report.committed) == (Outcome.COMMITTED, (0,))
+    written = {name for name in metadata_files(tmp_path) if name.startswith("snap-")}
+    assert len(written) == 4, "the list that landed is still there"
+    assert outputs_exist(tmp_path, work)
 
 
 @pytest.mark.parametrize(
