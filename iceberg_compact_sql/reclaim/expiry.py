@@ -29,6 +29,7 @@ _DELETE_ORDER = (
     FileKind.MANIFEST,
     FileKind.MANIFEST_LIST,
 )
+_SAMPLE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +105,29 @@ def run_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | No
             journals[:] = [quarantine.write_pending(stores, metadata, run_id, plan.files)]
         return plan
 
+    def done_by_others(plan: ExpiryPlan, refused: bool) -> bool:
+        """Whether another run has deleted files that were there when this plan was made, or says that it is about to.
+
+        What others mean to delete counts only against a refused commit: they may have lost against this one.
+        """
+        read = [file for file in plan.files if file.kind in (FileKind.MANIFEST, FileKind.MANIFEST_LIST)]
+        if any(state is None for state in stores.each(lambda file: stores.stat(file.path), read[:_SAMPLE])):
+            return True
+        mine = {same_file_key(file.path) for file in read}
+        pending = quarantine.runs(stores, table.metadata)[1] if refused else []
+        others = [one for one in pending if one.journal not in journals]
+        return any(same_file_key(file.path) in mine for one in others for file in one.files)
+
     try:
-        base, plan, fresh = commit_expiry(table, request, replan)
+        committed = commit_expiry(table, request, replan, done_by_others)
     except IcebergCompactError as error:
         if not isinstance(error, CommitUnknownError):
             # Certain that nothing is to be deleted: a journal would have a later run look for it.
             stores.delete(journals)
         raise
+    base, plan, fresh, expired = committed.base, committed.plan, committed.fresh, committed.expired
     # Credentials that came with the table may have been renewed meanwhile.
     stores.renew(fresh.io)
-    expired = len(plan.retention.expired)
     if options.keep_files:
         stores.delete(journals)
         return ExpiryResult(expired_snapshots=expired)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.table import Table
+from pyiceberg.exceptions import BadRequestError, CommitFailedException, NoSuchTableError
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
@@ -17,6 +19,7 @@ from iceberg_compact_sql.table.patience import Patience
 from iceberg_compact_sql.table.pyiceberg_internals.expiry_commit import (
     commit_removal,
     delete_old_metadata,
+    refusal_is_certain,
     validates_in_process,
 )
 
@@ -26,10 +29,26 @@ if TYPE_CHECKING:
 NEWEST_WRITABLE_VERSION = 2
 
 
+@dataclass(frozen=True, slots=True)
+class CommittedExpiry:
+    """The metadata that was planned on, the plan, the table reloaded, and how many snapshots this commit removed."""
+
+    base: TableMetadata
+    plan: ExpiryPlan
+    fresh: Table
+    expired: int
+
+
 def commit_expiry(
-    table: Table, request: ExpiryRequest, plan_on: Callable[[TableMetadata], ExpiryPlan]
-) -> tuple[TableMetadata, ExpiryPlan, Table]:
-    """Commit what `plan_on` finds on the freshest metadata; gives that metadata, the plan, and the table reloaded.
+    table: Table,
+    request: ExpiryRequest,
+    plan_on: Callable[[TableMetadata], ExpiryPlan],
+    done_by_others: Callable[[ExpiryPlan, bool], bool],
+) -> CommittedExpiry:
+    """Commit what `plan_on` finds on the freshest metadata.
+
+    `done_by_others(plan, refused)` tells, where an answer leaves open who removed what is gone, whether others have
+    begun to delete its files.
 
     Raises CommitConflictError when others kept winning and CommitUnknownError when nobody can say whether it landed;
     in both cases the caller has deleted nothing.
@@ -44,8 +63,9 @@ def commit_expiry(
         refuse_other_table(uuid, current)
         refuse_without_gc(current.metadata)
         plan = plan_on(current.metadata)
+        expired = len(plan.retention.expired)
         if plan.empty:
-            return current.metadata, plan, current
+            return CommittedExpiry(current.metadata, plan, current, 0)
         events.reach("expire.validate", attempt=attempt)
         try:
             committed = commit_removal(
@@ -60,7 +80,7 @@ def commit_expiry(
         except CommitFailedException as error:
             fresh = reload(table)
             # A proxy that sends a request twice answers with the conflict of the second one, the first having landed.
-            if not _landed(plan, fresh.metadata):
+            if refusal_is_certain(current, error) or not _landed(plan, fresh.metadata) or done_by_others(plan, True):
                 if next(tries, False):
                     continue
                 raise CommitConflictError(
@@ -76,13 +96,40 @@ def commit_expiry(
             found = _reload_or_none(table)
             if found is None or not _landed(plan, found.metadata):
                 raise _unknown(plan, error) from error
+            if isinstance(error, BadRequestError) and done_by_others(plan, True) and next(tries, False):
+                # A server that cannot remove what others have removed meanwhile.
+                continue
             fresh = found
         else:
             _drop_old_metadata(current, committed.metadata)
             fresh = reload(table)
+            expired = _removed_by(current, plan, committed, done_by_others)
         refuse_other_table(uuid, fresh)
         _refuse_lost_refs(current, plan, fresh)
-        return current.metadata, plan, fresh
+        return CommittedExpiry(current.metadata, plan, fresh, expired)
+
+
+def _removed_by(
+    base: Table,
+    plan: ExpiryPlan,
+    committed: CommitTableResponse,
+    done_by_others: Callable[[ExpiryPlan, bool], bool],
+) -> int:
+    """How many planned snapshots a commit removed: a server may have applied it after that of another expiry."""
+    planned = len(plan.retention.expired)
+    if validates_in_process(base):
+        return planned
+    log = committed.metadata.metadata_log
+    replaced = log[-1].metadata_file if log else base.metadata_location
+    if replaced == base.metadata_location:
+        # A server that has nothing left to remove writes no version of its own and answers with that of the others.
+        return 0 if done_by_others(plan, False) else planned
+    try:
+        before = FromInputFile.table_metadata(base.io.new_input(replaced))
+    except Exception:
+        # The version in between is gone: what it still had cannot be told any more.
+        return planned
+    return len({snapshot.snapshot_id for snapshot in before.snapshots}.intersection(plan.retention.expired))
 
 
 def _refuse_unwritable(table: Table) -> None:

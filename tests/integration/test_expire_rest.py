@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
@@ -34,6 +37,38 @@ def test_only_the_head_and_its_files_stay(table: Table) -> None:
     assert ids_in(table) == [9]
     assert needed(table) == on_disk(table)
     assert run_expiry(table, ALL).expired_snapshots == 0
+
+
+def test_a_refusal_that_is_the_echo_of_our_own_commit_is_a_success(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land = RestCatalog.commit_table
+
+    def land_and_refuse(catalog: RestCatalog, *arguments: Any) -> None:
+        land(catalog, *arguments)
+        raise CommitFailedException("409 to a request that a proxy sent twice")
+
+    monkeypatch.setattr(RestCatalog, "commit_table", land_and_refuse)
+    result = run_expiry(table, ALL)
+    assert (result.expired_snapshots, sum(result.deleted.values())) == (4, 11)
+    assert needed(table.refresh()) == on_disk(table)
+
+
+@pytest.mark.parametrize("retained", [1, 4], ids=["one retained", "most retained"])
+def test_of_two_expiries_at_once_each_counts_what_it_did(table: Table, retained: int) -> None:
+    """The server refuses to remove more snapshots than there are, and takes fewer without a word."""
+    by_age = ExpiryRequest(now_ms=FUTURE_MS, older_than_ms=FUTURE_MS, retain_last=retained)
+    winners: list[int] = []
+
+    def other(reached: str, facts: object) -> None:
+        if reached == "expire.validate" and not winners:
+            winners.append(0)
+            winners[0] = run_expiry(table.catalog.load_table(table.name()), by_age).expired_snapshots
+
+    with events.listening(other):
+        loser = run_expiry(table, by_age)
+    assert (winners[0], loser.expired_snapshots) == (5 - retained, 0)
+    assert needed(table.refresh()) == on_disk(table)
 
 
 @pytest.mark.parametrize("point", ["expire.planned", "expire.validate"])

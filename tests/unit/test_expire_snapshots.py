@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpdate, SetSnapshotRefUpdate
@@ -27,7 +26,7 @@ from iceberg_compact_sql.errors import (
     InvalidArgumentError,
     UnsupportedError,
 )
-from iceberg_compact_sql.reclaim.expiry import ExpiryOptions, plan_expiry, run_expiry
+from iceberg_compact_sql.reclaim.expiry import ExpiryOptions, ExpiryResult, plan_expiry, run_expiry
 from iceberg_compact_sql.reclaim.reachability import FileKind
 from iceberg_compact_sql.reclaim.retention import ExpiryRequest
 from tests.support.reclaim import FUTURE_MS, append, ids_in, needed, new_catalog, new_table, on_disk, rows
@@ -451,23 +450,25 @@ def test_others_who_keep_winning_are_reported(table: Table) -> None:
     check_whole(table)
 
 
-def test_a_conflict_that_is_the_echo_of_our_own_commit_is_a_success(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("point", ["expire.planned", "expire.validate"])
+def test_of_two_expiries_at_once_each_counts_what_it_did(table: Table, point: str) -> None:
     append(table, 1)
     table.overwrite(rows(2))
-    land = SqlCatalog.commit_table
-
-    def land_and_refuse(catalog: SqlCatalog, *arguments: Any) -> None:
-        land(catalog, *arguments)
-        raise CommitFailedException("409")
-
-    monkeypatch.setattr(SqlCatalog, "commit_table", land_and_refuse)
     planned = plan_expiry(table, ALL)
-    result = run_expiry(table, ALL)
-    assert result.expired_snapshots == len(planned.retention.expired) > 0
-    assert sum(result.deleted.values()) == len(planned.files)
+    winners: list[ExpiryResult] = []
+
+    def other(reached: str, facts: object) -> None:
+        if reached == point and not winners:
+            winners.append(ExpiryResult())
+            winners[0] = run_expiry(table.catalog.load_table("db.t"), ALL)
+
+    with events.listening(other):
+        loser = run_expiry(table, ALL)
+    assert winners[0].expired_snapshots == len(planned.retention.expired) > 0
+    assert sum(winners[0].deleted.values()) == len(planned.files)
+    assert loser == ExpiryResult()
     check_whole(table)
+    assert not list(Path(table.location().removeprefix("file://")).rglob("*.pending.json"))
 
 
 def test_a_refused_removal_of_schemas_alone_is_no_success(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

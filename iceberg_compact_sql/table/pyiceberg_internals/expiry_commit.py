@@ -132,3 +132,13 @@ def validates_in_process(table: Table) -> bool:
     from pyiceberg.catalog.rest import RestCatalog
 
     return not isinstance(table.catalog, RestCatalog)
+
+
+def refusal_is_certain(table: Table, error: Exception) -> bool:
+    """Whether a refused commit surely did not land; a request that a network repeats may be refused, having landed."""
+    from pyiceberg.catalog.noop import NoopCatalog
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    if not validates_in_process(table):
+        return False
+    return isinstance(table.catalog, (SqlCatalog, NoopCatalog)) or str(error).startswith("Requirement failed")
