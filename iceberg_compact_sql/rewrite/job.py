@@ -14,6 +14,7 @@ from iceberg_compact_sql.rewrite.encoding import CODEC, LEVEL, writer_settings
 from iceberg_compact_sql.rewrite.task import RewriteJob
 
 _NAME_MAPPING = "schema.name-mapping.default"
+_PROVIDER = "write.py-location-provider.impl"
 # What a FileIO reads of its properties; everything else in there belongs to the catalog and stays at home.
 _IO_PREFIXES = ("s3.", "s3tables.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "oss.", "file.")
 _IO_NAMES = frozenset({"py-io-impl", "buffer-size", "DEFAULT_SCHEME", "DEFAULT_NETLOC"})
@@ -76,6 +77,10 @@ def effective_properties(table_properties: Mapping[str, str], overrides: Mapping
     if codec is not None and codec.lower() != properties.get(CODEC, "zstd").lower():
         properties.pop(LEVEL, None)
     for name, value in overrides.items():
+        if name == _PROVIDER:
+            message = f"'{name}' names Python code, and a call loads none"
+            hint = "Make it a property of the table."
+            raise InvalidArgumentError(message, argument="options", value=name, hint=hint)
         if name == "compression":
             properties[CODEC] = value
         elif name.startswith("write."):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     NoSuchIcebergTableError,
     NoSuchNamespaceError,
@@ -41,6 +42,7 @@ from iceberg_compact_sql.table.names import (
     resolve_name,
     show_name,
 )
+from iceberg_compact_sql.table.pyiceberg_internals.own_words import open_trusting, trusting
 from iceberg_compact_sql.table.session_view import SessionView
 from iceberg_compact_sql.table.spark_conf import pyiceberg_properties, spark_catalog_names
 
@@ -108,10 +110,11 @@ def known_catalogs(view: SessionView) -> dict[str, Origin]:
 def open_catalog(view: SessionView, name: str) -> Catalog:
     """The catalog of that name; opened once in a process for the same settings, as opening asks servers."""
     properties = _properties(view, name)
-    key = (os.getpid(), name, repr(sorted(properties.items())))
+    providers = frozenset(filter(None, re.split(r"[\s,]+", view.setting("location_providers") or "")))
+    key = (os.getpid(), name, repr(sorted(properties.items())), providers)
     with _opening:
         if key not in _open:
-            _open[key] = _guarded("", name, properties, lambda: _make(name, properties))
+            _open[key] = _guarded("", name, properties, lambda: _make(name, properties, providers))
         return _open[key]
 
 
@@ -171,10 +174,11 @@ def _configuration() -> Config:
         raise IcebergCompactError(f"pyiceberg's configuration cannot be read: {redact(error)}", hint=hint) from None
 
 
-def _make(name: str, properties: dict[str, str]) -> Catalog:
+def _make(name: str, properties: dict[str, str], providers: frozenset[str]) -> Catalog:
     if properties.get("type") == "hadoop":
-        return HadoopCatalog(name, **{key: value for key, value in properties.items() if key != "type"})
-    return load_catalog(name, **properties)
+        own = {key: value for key, value in properties.items() if key != "type"}
+        return trusting(HadoopCatalog(name, **own), providers)
+    return open_trusting(name, properties, providers)
 
 
 def _load(catalog: Catalog, name: str, identifier: tuple[str, ...], catalogs: tuple[str, ...] = ()) -> Table:

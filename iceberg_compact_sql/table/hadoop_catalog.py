@@ -15,7 +15,6 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.io import load_file_io
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, Table
@@ -66,7 +65,7 @@ class HadoopCatalog(NoopCatalog):
         if location is None:
             raise NoSuchTableError(f"Table does not exist: {'.'.join(parts)}")
         metadata = _parse(self._files.read(location))
-        io = load_file_io({**self.properties, **metadata.properties}, location)
+        io = self._load_file_io(metadata.properties, location)
         return Table(parts, metadata, location, io, self)
 
     def table_exists(self, identifier: str | Identifier) -> bool:
