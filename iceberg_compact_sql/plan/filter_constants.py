@@ -9,7 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from iceberg_compact_sql.plan.filter_values import Unusable, read_date, read_moment, read_number
-from iceberg_compact_sql.sql.literals import Evaluator
+from iceberg_compact_sql.sql.literals import Evaluator, Reading
 from iceberg_compact_sql.sql.units import whole_part, zone
 
 _Type = exp.DataType.Type
@@ -83,7 +83,7 @@ def _calculated(node: exp.Expression, time_zone: str, now_ms: int) -> Any:
     """Constant arithmetic such as `current_date() - INTERVAL 7 DAYS`, by the rules of CALL's own arguments."""
     now = dt.datetime.fromtimestamp(now_ms / 1000, tz=dt.timezone.utc)
     try:
-        value = Evaluator(None, now, time_zone).value(node)
+        value = Evaluator(None, now, Reading(time_zone)).value(node)
     except (ValueError, OverflowError) as error:
         raise Unusable(str(error)) from None
     if not (_is_number(value) or isinstance(value, (str, dt.date))):
@@ -100,7 +100,10 @@ def _cast(value: Any, node: exp.Cast, time_zone: str) -> Any:
         return value
     if kind in _MOMENT and text is not None:
         moment = read_moment(text)
-        if kind == _Type.TIMESTAMPNTZ or moment.tzinfo is not None:
+        if kind == _Type.TIMESTAMPNTZ:
+            # Spark drops a zone that stands in the text.
+            return moment.replace(tzinfo=None)
+        if moment.tzinfo is not None:
             return moment
         return moment.replace(tzinfo=zone(time_zone))
     if kind in _WHOLE and (_is_number(value) or text is not None):

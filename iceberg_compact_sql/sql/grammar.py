@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from iceberg_compact_sql.errors import CallSyntaxError
 from iceberg_compact_sql.sql.binding import Given
 from iceberg_compact_sql.sql.first_words import called_name
-from iceberg_compact_sql.sql.literals import Evaluator, sql_literal, unquote
+from iceberg_compact_sql.sql.literals import Evaluator, Reading, sql_literal, unquote
 
 # What other dialects write between the name of an argument and its value.
 _NOT_THE_ARROW = (TokenType.EQ, TokenType.COLON_EQ, TokenType.ARROW)
@@ -52,6 +52,8 @@ class _CallStatement(exp.Expression):
 class CallDialect(Spark):
     """Spark's SQL, where CALL is an ordinary word and strings are read as Spark 4.1 and later read them."""
 
+    escapes = True
+
     class Tokenizer(Spark.Tokenizer):
         KEYWORDS = {word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word != "CALL"}
         STRING_ESCAPES = [*Spark.Tokenizer.STRING_ESCAPES, "'", '"']
@@ -60,7 +62,7 @@ class CallDialect(Spark):
         PRIMARY_PARSERS = {
             **Spark.Parser.PRIMARY_PARSERS,
             # The text between the quotes is read by our own rules: sqlglot's differ for doubled quotes.
-            TokenType.STRING: lambda self, token: exp.Literal(this=_string_value(self.sql, token), is_string=True),
+            TokenType.STRING: lambda self, token: exp.Literal(this=_string_value(self, token), is_string=True),
         }
 
         def _parse_statement(self) -> exp.Expression:
@@ -113,6 +115,7 @@ def parse_call(
     args: Mapping[str, Any] | Sequence[Any] | None = None,
     now_ms: int = 0,
     time_zone: str = "UTC",
+    reading: Reading | None = None,
 ) -> Call | None:
     """The call in a statement, or None when the text is no CALL.
 
@@ -126,9 +129,10 @@ def parse_call(
     if name is None:
         return None
     try:
-        nodes = _argument_nodes(sql, name.end)
+        reading = reading or Reading(time_zone)
+        nodes = _argument_nodes(sql, name.end, reading)
         now = dt.datetime.fromtimestamp(now_ms / 1000, tz=dt.timezone.utc)
-        return Call(name.parts, _arguments(sql, name.procedure, nodes, Evaluator(args, now, time_zone)))
+        return Call(name.parts, _arguments(sql, name.procedure, nodes, Evaluator(args, now, reading)))
     except Misplaced as error:
         offset = error.token.start if error.token else len(sql.rstrip())
         raise _syntax_error(sql, name.procedure, str(error), offset) from None
@@ -152,8 +156,9 @@ def print_call(call: Call) -> str:
     return f"CALL {parts}({', '.join(arguments)})"
 
 
-def _argument_nodes(sql: str, start: int) -> list[exp.Expression]:
+def _argument_nodes(sql: str, start: int, reading: Reading) -> list[exp.Expression]:
     dialect = CallDialect()
+    dialect.escapes = reading.escapes
     # What stands before the arguments is blanked, not cut: positions stay those of the statement.
     blanked = "".join(c if c == "\n" else " " for c in sql[:start]) + sql[start:]
     tokens = dialect.tokenize(blanked)
@@ -197,9 +202,10 @@ def line_and_column(sql: str, offset: int) -> tuple[int, int]:
     return sql.count("\n", 0, offset) + 1, offset - (sql.rfind("\n", 0, offset) + 1) + 1
 
 
-def _string_value(sql: str, token: Token) -> str:
+def _string_value(parser: Any, token: Token) -> str:
+    raw = parser.sql[token.start : token.end + 1]
     try:
-        return unquote(sql[token.start : token.end + 1])
+        return unquote(raw) if parser.dialect.escapes else raw[1:-1]
     except ValueError as error:
         raise Misplaced(f"string {token.text!r} {error}", token) from None
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, DecimalException
+from decimal import Decimal, DecimalException, localcontext
 from typing import Any
 
 from sqlglot import exp
 
-from iceberg_compact_sql.sql.units import Months, on_this_machine, parse_duration_ms, parse_timestamp, whole_part, zone
+from iceberg_compact_sql.sql.casts import EXACT, MAX_DIGITS, cast, date_of, fitting, text_of
+from iceberg_compact_sql.sql.units import (
+    Months,
+    on_same_offset,
+    on_this_machine,
+    parse_duration_ms,
+    whole_part,
+    zone,
+)
 
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7]{2}|.|\Z)|(''|\"\")", re.DOTALL)
@@ -25,11 +34,43 @@ _UNITS = {
     "day": dt.timedelta(days=1),
     "week": dt.timedelta(weeks=1),
 }
-_SPAN = re.compile(r"([+-])?\s*(?:(\d+)(?:\s+|\Z))?(?:(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(\.\d{1,9})?)?)?)?")
-_YEARS_AND_MONTHS = re.compile(r"([+-])?\s*(\d{1,4})-(\d{1,2})")
+_UNITS_OF_SPANS = ("day", "hour", "minute", "second")
+_BELOW = {"hour": "2[0-3]|[01]?[0-9]", "minute": "[0-5]?[0-9]", "second": "[0-5]?[0-9]", "month": "1[01]|0?[0-9]"}
+
+
+def _span_pattern(units: tuple[str, ...]) -> re.Pattern[str]:
+    first, *others = units
+    parts = [rf"([+-])?(?P<{first}>[0-9]{{1,10}})"]
+    for unit in others:
+        before = "-" if unit == "month" else r"\s+" if unit == "hour" else ":"
+        parts.append(f"{before}(?P<{unit}>{_BELOW[unit]})")
+    return re.compile("".join(parts) + (r"(?:\.(?P<fraction>[0-9]{1,9}))?" if units[-1] == "second" else ""))
+
+
+_SPANS = {
+    ("year", "month"): _span_pattern(("year", "month")),
+    **{
+        (_UNITS_OF_SPANS[i], _UNITS_OF_SPANS[j]): _span_pattern(_UNITS_OF_SPANS[i : j + 1])
+        for i in range(4)
+        for j in range(i + 1, 4)
+    },
+}
 EXPECTED = (
     "expected a constant: a string, number, true, false, NULL, DATE/TIMESTAMP '...', INTERVAL, array(...) or map(...)"
 )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Settings of a session that decide what a text means.
+
+    `escapes`: a backslash begins an escape, and a doubled quote is one (not so with
+    spark.sql.parser.escapedStringLiterals). `zoneless`: TIMESTAMP means TIMESTAMP_NTZ (spark.sql.timestampType).
+    """
+
+    time_zone: str = "UTC"
+    escapes: bool = True
+    zoneless: bool = False
 
 
 @dataclass
@@ -38,7 +79,7 @@ class Evaluator:
 
     parameters: Mapping[str, Any] | Sequence[Any] | None
     now: dt.datetime
-    time_zone: str
+    reading: Reading
     _used: int = 0
 
     def value(self, node: Any) -> Any:
@@ -51,7 +92,7 @@ class Evaluator:
     @property
     def moment_of_call(self) -> dt.datetime:
         """`current_timestamp()`, on the session's clock: days and months are counted there."""
-        return self.now.astimezone(zone(self.time_zone))
+        return self.now.astimezone(zone(self.reading.time_zone))
 
     def marker(self, node: exp.Placeholder) -> Any:
         name = node.text("this")
@@ -69,31 +110,18 @@ class Evaluator:
     def function(self, node: exp.Anonymous) -> Any:
         if node.name.lower() == "now" and not node.expressions:
             return self.moment_of_call
-        raise ValueError(f"function {node.name}() is not evaluated here; {EXPECTED}")
+        return _unknown(node.name)
 
     def cast(self, node: exp.Cast) -> Any:
-        value, target = self.value(node.this), node.to.this
-        if value is None:
-            return None
-        if target in _TIMESTAMPS:
-            moment = _moment(value)
-            return moment if moment.tzinfo or target in _WITHOUT_ZONE else moment.replace(tzinfo=zone(self.time_zone))
-        if target in exp.DataType.INTEGER_TYPES:
-            return _whole(value)
-        convert = _CASTS.get(target)
-        if convert is None:
-            raise ValueError(f"a cast to {node.to.sql('spark')} is not evaluated here")
-        try:
-            return convert(value)
-        except TypeError:
-            raise ValueError(f"{value!r} cannot be cast to {node.to.sql('spark')}") from None
+        value = self.value(node.this)
+        return None if value is None else cast(node, value, self.reading.time_zone, zoneless=self.reading.zoneless)
 
     def arithmetic(self, node: exp.Binary) -> Any:
         left, right = self.value(node.this), self.value(node.expression)
         if left is None or right is None:
             return None
         if isinstance(node, exp.DPipe):
-            return _text(left) + _text(right)
+            return text_of(left) + text_of(right)
         if isinstance(left, Months) or isinstance(right, Months):
             return _calendar(type(node), left, right)
         if {type(left), type(right)} == {float, Decimal}:
@@ -104,16 +132,16 @@ class Evaluator:
             # Spark: date +- day interval is a date; +- anything finer is a timestamp.
             days = dt.timedelta(days=right) if isinstance(right, int) else right
             if days % dt.timedelta(days=1):
-                left = dt.datetime(left.year, left.month, left.day, tzinfo=zone(self.time_zone))
+                left = dt.datetime(left.year, left.month, left.day, tzinfo=zone(self.reading.time_zone))
             right = days
         if isinstance(right, dt.datetime) and isinstance(left, dt.timedelta) and isinstance(node, exp.Add):
             left, right = right, left
         if isinstance(left, dt.datetime) and isinstance(right, dt.timedelta) and isinstance(node, (exp.Add, exp.Sub)):
             return _shifted(left, right if isinstance(node, exp.Add) else -right)
-        if isinstance(node, exp.Div) and isinstance(left, int) and isinstance(right, int):
-            left = Decimal(left)
         try:
-            return _OPERATORS[type(node)](left, right)
+            with localcontext(EXACT):
+                result = _OPERATORS[type(node)](left, right)
+            return fitting(result) if isinstance(result, Decimal) else result
         except (TypeError, ArithmeticError, DecimalException) as error:
             why = (
                 "division by zero"
@@ -148,6 +176,8 @@ class Evaluator:
         except DecimalException:
             raise ValueError(f"INTERVAL '{amount}' {unit.name}: '{amount}' is not a number") from None
         if name in ("month", "year", "quarter"):
+            if number != whole_part(number):
+                raise ValueError(f"INTERVAL {amount} {unit.name}: only whole months and years")
             return Months(whole_part(number) * {"month": 1, "quarter": 3, "year": 12}[name])
         if name not in _UNITS:
             raise ValueError(f"INTERVAL unit {unit.name} is not known; use {', '.join(_UNITS)}, month or year")
@@ -155,11 +185,13 @@ class Evaluator:
 
     def add_days(self, node: exp.TsOrDsAdd) -> Any:
         start, days = self.value(node.this), self.value(node.expression)
-        if isinstance(start, str):
-            start = dt.date.fromisoformat(start.strip())
-        if isinstance(start, dt.date) and isinstance(days, int) and str(node.args.get("unit")).upper() == "DAY":
-            return (start.date() if isinstance(start, dt.datetime) else start) + dt.timedelta(days=days)
+        if isinstance(start, (dt.date, str)) and isinstance(days, int) and str(node.args.get("unit")).upper() == "DAY":
+            return date_of(start, self.reading.time_zone) + dt.timedelta(days=days)
         raise ValueError(EXPECTED)
+
+    def joined(self, node: exp.Concat) -> str | None:
+        parts = [self.value(part) for part in node.expressions]
+        return None if None in parts else "".join(map(text_of, parts))
 
     def mapping(self, node: exp.Expression) -> dict[Any, Any]:
         keys, values = self.value(node.args["keys"]), self.value(node.args["values"])
@@ -241,7 +273,14 @@ def _number(node: exp.Literal) -> Any:
     text = str(node.this)
     if text.isdigit():
         return int(text)
-    return float(text) if "e" in text.lower() else Decimal(text)
+    number = float(text) if "e" in text.lower() else fitting(Decimal(text))
+    if isinstance(number, float) and not math.isfinite(number):
+        raise ValueError(f"{text} is beyond a double")
+    return number
+
+
+def _unknown(function: str) -> Any:
+    raise ValueError(f"function {function}() is not evaluated here; {EXPECTED}")
 
 
 def _name(node: exp.Column) -> Any:
@@ -249,72 +288,56 @@ def _name(node: exp.Column) -> Any:
     raise ValueError(f"{name} is a name, not a value; put it in quotes: '{name}'")
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, (str, int, Decimal)) and not isinstance(value, bool):
-        return str(value)
-    raise ValueError("only strings and numbers can be joined with ||")
-
-
-def _moment(value: Any) -> dt.datetime:
-    if isinstance(value, dt.datetime):
-        return value
-    if isinstance(value, dt.date):
-        return dt.datetime(value.year, value.month, value.day)
-    if isinstance(value, str):
-        return parse_timestamp(value.strip())
-    raise ValueError(f"{value!r} is not a timestamp")
-
-
-def _date(value: Any) -> dt.date:
-    return _moment(value).date()
-
-
-def _whole(value: Any) -> int:
-    try:
-        return whole_part(value) if isinstance(value, Decimal) else int(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{value!r} is not a whole number") from None
-
-
-def _decimal(value: Any) -> Decimal:
-    try:
-        return Decimal(str(value))
-    except DecimalException:
-        raise ValueError(f"{value!r} is not a number") from None
-
-
 def _span(text: str, start: str, end: str) -> dt.timedelta | Months:
-    """An interval between two units: '1 02:03:04' DAY TO SECOND, '02:03' HOUR TO MINUTE, '1-2' YEAR TO MONTH."""
-    told = text.strip()
-    months = _YEARS_AND_MONTHS.fullmatch(told) if (start, end) == ("year", "month") else None
-    if months is not None:
-        count = int(months[2]) * 12 + int(months[3])
-        return Months(-count if months[1] == "-" else count)
-    if (start, end) == ("minute", "second"):
-        # The same clock without its hours.
-        told, start = re.sub(r"^([+-]?)", r"\g<1>0:", told), "hour"
-    match = _SPAN.fullmatch(told)
-    if match is None or start not in ("day", "hour") or (start == "day") != (match[2] is not None):
+    """An interval between two units: '1 02:03:04' DAY TO SECOND, '02:03' HOUR TO MINUTE, '1-2' YEAR TO MONTH.
+
+    The first unit has any number of digits; those after it stay below a whole one of the unit before.
+    """
+    pattern = _SPANS.get((start, end))
+    match = pattern.fullmatch(text.strip()) if pattern is not None else None
+    if match is None:
         raise ValueError(f"INTERVAL '{text}' {start.upper()} TO {end.upper()} cannot be read")
-    span = dt.timedelta(
-        days=int(match[2] or 0), hours=int(match[3] or 0), minutes=int(match[4] or 0), seconds=int(match[5] or 0)
-    ) + dt.timedelta(microseconds=int((match[6] or ".0")[1:7].ljust(6, "0")))
-    return -span if match[1] == "-" else span
+    sign = -1 if match[1] == "-" else 1
+    amounts = match.groupdict()
+    if start == "year":
+        return Months(sign * (12 * int(amounts["year"]) + int(amounts["month"])))
+    fraction = (amounts.get("fraction") or "")[:6].ljust(6, "0")
+    units = {f"{unit}s": int(amounts[unit]) for unit in ("day", "hour", "minute", "second") if unit in amounts}
+    return sign * dt.timedelta(**units, microseconds=int(fraction))
 
 
 def _shifted(moment: dt.datetime, span: dt.timedelta) -> dt.datetime:
     """Spark's sum: whole days on the wall clock of the moment's zone, what is finer in real time."""
     days = dt.timedelta(days=abs(span).days * (1 if span > dt.timedelta(0) else -1))
-    later = moment + days
+    later = on_same_offset(moment, moment + days)
     if later.tzinfo is None:
         return later + (span - days)
     return (later.astimezone(dt.timezone.utc) + (span - days)).astimezone(later.tzinfo)
 
 
+def _quotient(left: Any, right: Any) -> Any:
+    """Whole numbers divide as doubles, decimals to the digits that Spark keeps of them."""
+    if not isinstance(left, Decimal) and not isinstance(right, Decimal):
+        return left / right
+    if not all(isinstance(side, (int, Decimal)) for side in (left, right)):
+        raise TypeError
+    (_, scale), (precision, other) = _size(Decimal(left)), _size(Decimal(right))
+    digits = max(6, scale + precision + 1)
+    if _size(Decimal(left))[0] - scale + other + digits > MAX_DIGITS:
+        raise ValueError("the quotient has too many digits; divide doubles, such as 1.5e0 / 3")
+    return (Decimal(left) / Decimal(right)).quantize(Decimal(1).scaleb(-digits))
+
+
+def _size(number: Decimal) -> tuple[int, int]:
+    """Precision and scale of a decimal, as of Spark's literal of the same digits."""
+    scale = max(0, -int(number.as_tuple().exponent))
+    return max(len(number.as_tuple().digits), scale), scale
+
+
 def _whole_quotient(left: Any, right: Any) -> Any:
     """DIV rounds towards zero, as in Java."""
     quotient = abs(left) // abs(right)
-    return quotient if (left < 0) == (right < 0) else -quotient
+    return whole_part(quotient if (left < 0) == (right < 0) else -quotient)
 
 
 def _remainder(left: Any, right: Any) -> Any:
@@ -326,27 +349,18 @@ def _remainder(left: Any, right: Any) -> Any:
 def _calendar(kind: type, left: Any, right: Any) -> Any:
     if isinstance(left, dt.date) and isinstance(right, Months) and kind in (exp.Add, exp.Sub):
         return (right if kind is exp.Add else -right).added_to(left)
+    if isinstance(right, dt.date) and isinstance(left, Months) and kind is exp.Add:
+        return left.added_to(right)
     if isinstance(left, Months) and isinstance(right, Months) and kind in (exp.Add, exp.Sub):
         return Months(_OPERATORS[kind](left.count, right.count))
     raise ValueError("months and years have no fixed length; subtract them from a date or timestamp, or use days")
 
 
-_DType = exp.DataType.Type
-_WITHOUT_ZONE = {_DType.TIMESTAMPNTZ}
-_TIMESTAMPS = {_DType.TIMESTAMP, _DType.TIMESTAMPTZ, _DType.TIMESTAMPLTZ, _DType.DATETIME, *_WITHOUT_ZONE}
-_CASTS: dict[Any, Callable[[Any], Any]] = {
-    _DType.DATE: _date,
-    _DType.DOUBLE: float,
-    _DType.FLOAT: float,
-    _DType.DECIMAL: _decimal,
-    _DType.TEXT: str,
-    _DType.VARCHAR: str,
-}
 _OPERATORS: dict[Any, Callable[[Any, Any], Any]] = {
     exp.Add: operator.add,
     exp.Sub: operator.sub,
     exp.Mul: operator.mul,
-    exp.Div: operator.truediv,
+    exp.Div: _quotient,
     exp.IntDiv: _whole_quotient,
     exp.Mod: _remainder,
 }
@@ -364,7 +378,8 @@ _EVALUATORS: dict[Any, Callable[[Evaluator, Any], Any]] = {
     exp.CurrentTimestamp: lambda self, node: self.moment_of_call,
     exp.CurrentDate: lambda self, node: self.moment_of_call.date(),
     exp.Interval: Evaluator.interval,
-    exp.Concat: lambda self, node: "".join(_text(self.value(part)) for part in node.expressions),
+    exp.ConcatWs: lambda self, node: _unknown("concat_ws"),
+    exp.Concat: Evaluator.joined,
     exp.Array: lambda self, node: [self.value(item) for item in node.expressions],
     exp.Map: Evaluator.mapping,
     exp.VarMap: Evaluator.mapping,

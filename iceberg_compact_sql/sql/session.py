@@ -40,6 +40,7 @@ _ICEBERG_SERVES = frozenset(
     )
 )
 _FUNCTION = re.compile(r"\b(?:compact_table|expire_snapshots|remove_orphans|score_partitions)\s*`?\s*\(", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$\{(?:(\w+?):)?(\S+?)\}")
 
 _lock = threading.Lock()
 _warehouse: str | None = None
@@ -158,10 +159,22 @@ def _answer(
     from iceberg_compact_sql.sql.grammar import parse_call
 
     now_ms = int(time.time() * 1000)
-    call = parse_call(sql, args=args, now_ms=now_ms, time_zone=spark.conf.get("spark.sql.session.timeZone"))
+    call = parse_call(sql, args=args, now_ms=now_ms, reading=_reading(spark, sql))
     assert call is not None
     context = Context(functools.partial(session_view, spark), spark=spark, now_ms=now_ms, catalog=call.catalog)
     return _run(procedure, context, call.arguments, call.procedure, bound_only=bound_only)
+
+
+def _reading(spark: Any, sql: str) -> Any:
+    """The session's settings that decide what the text means; those that it does not touch are not asked for."""
+    from iceberg_compact_sql.sql.literals import Reading
+
+    quoting = any(mark in sql for mark in ("\\", "''", '""'))
+    return Reading(
+        time_zone=spark.conf.get("spark.sql.session.timeZone"),
+        escapes=not (quoting and spark.conf.get("spark.sql.parser.escapedStringLiterals", "false") == "true"),
+        zoneless="timestamp" in sql.lower() and spark.conf.get("spark.sql.timestampType", "") == "TIMESTAMP_NTZ",
+    )
 
 
 def _run(procedure: Procedure, context: Context, given: Sequence[Given], called_as: str, *, bound_only: bool) -> Answer:
@@ -184,7 +197,7 @@ def _patch(cls: Any) -> None:
     def sql(self: Any, sqlQuery: Any, args: Any = None, **kwargs: Any) -> Any:
         if isinstance(sqlQuery, str):
             if called_name(sqlQuery) is not None:
-                result = answer(self, _formatted(self, sqlQuery, kwargs), args)
+                result = answer(self, _substituted(self, _formatted(self, sqlQuery, kwargs)), args)
                 if result is not None:
                     return as_dataframe(self, result)
             elif _FUNCTION.search(sqlQuery):
@@ -227,6 +240,25 @@ def _formatted(spark: Any, sql: str, values: Mapping[str, Any]) -> str:
     finally:
         clear: Callable[[], None] = getattr(formatter, "clear", lambda: None)
         clear()
+
+
+def _substituted(spark: Any, sql: str) -> str:
+    """The text with its `${variables}` filled in, as Spark's parser does before it reads a statement."""
+    if "${" not in sql:
+        return sql
+    if not flavour.is_connect(spark):
+        spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
+        return str(spark._jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(sql))
+    if spark.conf.get("spark.sql.variable.substitute", "true") != "true":
+        return sql
+
+    def filled(match: re.Match[str]) -> str:
+        if match[1] in ("env", "system"):
+            # The server's own, and nothing that a client can ask for.
+            return match[0]
+        return str(spark.conf.get(match[2], "") or "")
+
+    return _VARIABLE.sub(filled, sql)
 
 
 def _is_ours(spark: Any, name: CalledName) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 from dataclasses import dataclass
@@ -25,7 +26,12 @@ _DURATION_UNITS = {
     "d": "d", "day": "d", "days": "d",
     "w": "w", "week": "w", "weeks": "w",
 }  # fmt: skip
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2})|:([0-9]))?", re.IGNORECASE)
+_MAX_OFFSET = dt.timedelta(hours=18)
+_DAY = r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
+_CLOCK = r"[T ]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?)?"
+_TIMESTAMP = re.compile(rf"{_DAY}(?:{_CLOCK})?\s*([^\s0-9.]\S*)?)?)?")
+_DATE = re.compile(rf"{_DAY}(?:[T ].*)?)?)?", re.DOTALL)
 # Java's short names, which Spark takes too; EST, MST and HST are in the zone database.
 _SHORT_ZONES = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
@@ -63,10 +69,19 @@ class Months:
         year, month = divmod(moment.year * 12 + moment.month - 1 + self.count, 12)
         for day in range(moment.day, 27, -1):
             try:
-                return moment.replace(year=year, month=month + 1, day=day)
+                return on_same_offset(moment, moment.replace(year=year, month=month + 1, day=day))
             except ValueError:
                 continue
-        return moment.replace(year=year, month=month + 1)
+        return on_same_offset(moment, moment.replace(year=year, month=month + 1))
+
+
+def on_same_offset(moment: _Moment, later: _Moment) -> _Moment:
+    """A wall time that comes twice, in autumn, is the one with the offset that the moment had before, as in Java."""
+    if isinstance(moment, dt.datetime) and isinstance(later, dt.datetime):
+        second = later.replace(fold=1)
+        if second.utcoffset() != later.utcoffset() and second.utcoffset() == moment.utcoffset():
+            return second
+    return later
 
 
 def parse_size(value: object) -> int:
@@ -128,10 +143,10 @@ def parse_time_ms(value: object, *, now_ms: int, time_zone: str) -> int:
         return _epoch_ms((-value).added_to(now), time_zone)
     if isinstance(value, str):
         text = value.strip()
-        try:
-            return _epoch_ms(parse_timestamp(text), time_zone)
-        except ValueError:
-            pass
+        if not text.isdecimal():
+            # A bare number may have been meant as seconds or milliseconds rather than as a year.
+            with contextlib.suppress(ValueError):
+                return _epoch_ms(parse_timestamp(text), time_zone)
         try:
             return now_ms - parse_duration_ms(text)
         except ValueError:
@@ -143,26 +158,39 @@ def parse_time_ms(value: object, *, now_ms: int, time_zone: str) -> int:
 
 
 def parse_timestamp(text: str) -> dt.datetime:
-    """A datetime from ISO text, also with `Z`, a zone name after a space, or a bare date."""
-    match = re.fullmatch(r"(\d{4}-\d{1,2}-\d{1,2})(?:[T ](\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?))?\s*(\S+)?", text)
+    """A datetime from text as Spark reads it, also with `Z` or a zone's name; what is left out is the first.
+
+    >>> parse_timestamp("2026-02").isoformat(), parse_timestamp("2026-02-03 4:5 UTC").isoformat()
+    ('2026-02-01T00:00:00', '2026-02-03T04:05:00+00:00')
+    """
+    match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a timestamp")
-    year, month, day = (int(part) for part in match[1].split("-"))
-    moment = dt.datetime(year, month, day)
-    if match[2]:
-        clock, _, fraction = match[2].partition(".")
-        hours, minutes, *seconds = (int(part) for part in clock.split(":"))
-        micros = int(fraction[:6].ljust(6, "0")) if fraction else 0
-        moment = moment.replace(hour=hours, minute=minutes, second=seconds[0] if seconds else 0, microsecond=micros)
-    return moment.replace(tzinfo=zone(match[3])) if match[3] else moment
+    year, month, day, hours, minutes, seconds, fraction, place = match.groups()
+    micros = int((fraction or "")[:6].ljust(6, "0"))
+    parts = (
+        int(part or least) for part, least in ((year, 1), (month, 1), (day, 1), (hours, 0), (minutes, 0), (seconds, 0))
+    )
+    moment = dt.datetime(*parts, microsecond=micros)  # type: ignore[arg-type,misc]
+    return moment.replace(tzinfo=zone(place)) if place else moment
+
+
+def parse_date(text: str) -> dt.date:
+    """A date from text as Spark reads it: what follows a space or a `T` does not matter."""
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a date")
+    return dt.date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
 
 
 def zone(name: str) -> dt.tzinfo:
     """The time zone of a Spark zone id: `Z`, `+02:00`, `UTC+2`, `Europe/Berlin`."""
-    if name.upper() in ("Z", "UTC", "GMT"):
+    if name.upper() in ("Z", "UTC", "GMT", "UT"):
         return dt.timezone.utc
     if match := _OFFSET.fullmatch(name):
-        offset = dt.timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
+        offset = dt.timedelta(hours=int(match[2]), minutes=int(match[3] or match[4] or 0))
+        if offset > _MAX_OFFSET:
+            raise ValueError(f"{name!r} is not a time zone: at most 18 hours")
         return dt.timezone(offset if match[1] == "+" else -offset)
     try:
         return ZoneInfo(_SHORT_ZONES.get(name, name))

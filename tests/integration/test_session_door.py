@@ -226,3 +226,29 @@ def test_help(door: Lake) -> None:
     assert [row.argument for row in rows][:2] == ["table", "target"]
     with pytest.raises(NotFoundError, match="Did you mean 'compact_table'"):
         door.spark.sql("CALL help('compact_tabel')")
+
+
+def test_settings_that_change_what_a_text_means(door: Lake) -> None:
+    spark = door.spark
+    settings = {
+        "my.procedure": "compact_table",
+        "spark.sql.parser.escapedStringLiterals": "true",
+        "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    }
+    with pytest.raises(NotFoundError, match=r"no procedure 'a\nb'"):
+        spark.sql(r"CALL help('a\nb')")
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        assert spark.sql("CALL help('${my.procedure}')").first().procedure == "compact_table"
+        with pytest.raises(NotFoundError, match="no procedure ''"):
+            spark.newSession().sql("CALL help('${my.procedure}')")
+        with pytest.raises(NotFoundError, match=r"no procedure 'a\\nb'"):
+            spark.sql(r"CALL help('a\nb')")
+        spark.sql(f"CALL expire_snapshots('{door.full('db.t')}', TIMESTAMP '2020-01-01', dry_run => true)")
+        spark.conf.set("spark.sql.variable.substitute", "false")
+        with pytest.raises(NotFoundError, match=r"no procedure '\$\{my.procedure\}'"):
+            spark.sql("CALL help('${my.procedure}')")
+    finally:
+        for key in (*settings, "spark.sql.variable.substitute"):
+            spark.conf.unset(key)
