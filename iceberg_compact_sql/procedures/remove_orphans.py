@@ -77,8 +77,16 @@ def _listed(context: Context, view: str) -> Iterator[tuple[str, int | None]]:
             value=view,
             hint="Use CALL remove_orphans(..., dry_run => true).",
         )
-    frame: Any = context.spark.table(view)
-    types = dict(frame.dtypes)
+    try:
+        frame: Any = context.spark.table(view)
+        types = dict(frame.dtypes)
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"file_list_view names '{view}', which the session cannot read ({type(error).__name__})",
+            argument="file_list_view",
+            value=view,
+            hint="Name a view or table of this session.",
+        ) from error
     path = next((name for name in ("file_path", "path") if types.get(name) == "string"), None)
     if path is None or types.get("last_modified") not in ("timestamp", "timestamp_ntz"):
         raise InvalidArgumentError(

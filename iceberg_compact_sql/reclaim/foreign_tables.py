@@ -5,15 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from pyiceberg.table import Table
 
 from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.reclaim.locations import relative_to, split_location
+from iceberg_compact_sql.reclaim.owned_roots import owned_roots
 from iceberg_compact_sql.reclaim.quarantine import metadata_root
 from iceberg_compact_sql.reclaim.stores import Stores
 
+T = TypeVar("T")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([0-9a-fA-F-]{36})"')
 
 
@@ -44,6 +47,43 @@ def refuse_foreign_tables(table: Table, stores: Stores, metadata_files: Iterable
             f"{path} {whose}: files of another table lie inside this one's location",
             hint="Give a location that holds files of this table only, or move the other table.",
         )
+
+
+def refuse_shared_place(table: Table, root: str) -> None:
+    """Refuse a place outside the table's own location where another table of the catalog writes too.
+
+    `write.data.path` is often one for many tables, and nothing in a data file says whose it is.
+    """
+    place = split_location(root)
+    if relative_to(split_location(table.metadata.location), place) is not None:
+        return
+    for other in _other_tables(table):
+        for theirs in owned_roots(other.metadata):
+            spot = split_location(theirs)
+            if relative_to(spot, place) is not None or relative_to(place, spot) is not None:
+                raise UnsupportedError(
+                    f"table {'.'.join(other.name())} keeps files in {theirs}: here they would look like orphans",
+                    argument="location",
+                    value=root,
+                    hint="Give a location that holds files of this table only.",
+                )
+
+
+def _other_tables(table: Table) -> Iterator[Table]:
+    """The tables that the catalog lists, as far as it does and this user may see them."""
+    catalog = table.catalog
+    for namespace in {table.name()[:-1], *_or_none(catalog.list_namespaces)}:
+        for name in _or_none(lambda namespace=namespace: catalog.list_tables(namespace)):  # type: ignore[misc]
+            for other in _or_none(lambda name=name: [catalog.load_table(name)]):  # type: ignore[misc]
+                if other.metadata.table_uuid != table.metadata.table_uuid:
+                    yield other
+
+
+def _or_none(ask: Callable[[], list[T]]) -> list[T]:
+    try:
+        return ask()
+    except Exception:
+        return []
 
 
 def _table_uuid(content: bytes) -> str | None:

@@ -19,9 +19,9 @@ from iceberg_compact_sql.reclaim.cluster_search import (
     told_by_task,
 )
 from iceberg_compact_sql.reclaim.expiry_commit import refuse_other_table, reload
-from iceberg_compact_sql.reclaim.foreign_tables import is_table_metadata, refuse_foreign_tables
+from iceberg_compact_sql.reclaim.foreign_tables import is_table_metadata, refuse_foreign_tables, refuse_shared_place
 from iceberg_compact_sql.reclaim.local_store import through_symlink
-from iceberg_compact_sql.reclaim.locations import relative_to, split_location
+from iceberg_compact_sql.reclaim.locations import join, relative_to, split_location
 from iceberg_compact_sql.reclaim.owned_roots import checked_location, inside
 from iceberg_compact_sql.reclaim.reachability import FileKind, NeededFile, Reachability
 from iceberg_compact_sql.reclaim.retention import refuse_without_gc
@@ -103,16 +103,28 @@ class OrphanSearch:
         else:
             listed, unknown = self._search_here(file_list)
         unknown_metadata = [file.path for file in unknown if is_table_metadata(file.path)]
+        unknown_metadata += self._metadata_elsewhere(listed_by_user=file_list is not None)
         # A store that does not say when a file was written may be showing one that is being written now.
         candidates = [f for f in unknown if f.modified_ms is not None and f.modified_ms < self._request.cutoff_ms]
         events.reach("orphans.listed", listed=listed, candidates=len(candidates))
         # What was committed while the listing ran is looked at before anything is called an orphan.
         self._catch_up(reload(self._table))
         refuse_foreign_tables(self._table, self._stores, (p for p in unknown_metadata if self._orphan(p)))
+        refuse_shared_place(self._table, self._root)
         orphans = [file for file in candidates if self._orphan(file.path)]
         if file_list is not None:
             orphans = self._as_stored(orphans)
         return OrphanPlan(self._root, tuple(sorted(orphans, key=lambda file: file.path)), listed)
+
+    def _metadata_elsewhere(self, *, listed_by_user: bool) -> list[str]:
+        """Metadata files that nothing names and that the search did not pass: whose are the files that it did?"""
+        metadata = self._table.metadata
+        found = []
+        for folder in dict.fromkeys((quarantine.metadata_root(metadata), join(metadata.location, "metadata"))):
+            if listed_by_user or relative_to(split_location(self._root), split_location(folder)) is None:
+                names = self._stores.walk(folder, lambda relative: "/" not in relative)
+                found += [file.path for file in names if is_table_metadata(file.path)]
+        return [path for path in found if self._valid.standing(path) is Standing.UNKNOWN]
 
     def _search_here(self, file_list: Iterable[tuple[str, int | None]] | None) -> tuple[int, list[StoredFile]]:
         """How many files there are, and those that are old or table metadata and named nowhere."""
@@ -238,8 +250,12 @@ class OrphanSearch:
         """Rows of the user's own list that lie below the root, whatever their spelling."""
         root = split_location(self._root)
         accepts = visible(self._table.metadata, None)
+        seen: set[str] = set()
         for path, modified_ms in file_list:
-            if inside(root, path):
+            # One file may be listed under several spellings.
+            identity = self._valid.identity(path)[0]
+            if identity not in seen and inside(root, path):
+                seen.add(identity)
                 relative = relative_to(root, split_location(path)) or ""
                 levels = relative.split("/")
                 if all(accepts("/".join(levels[: at + 1])) for at in range(len(levels))):

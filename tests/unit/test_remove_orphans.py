@@ -183,9 +183,31 @@ def test_another_tables_files_inside_are_refused(table: Table, nested: str) -> N
     location = f"{table.location()}/{nested}" if nested != "." else table.location()
     other = table.catalog.create_table("db.other", table.schema(), location=location)
     append(other, 5)
+    theirs = [(path, 0) for path in other.inspect.files()["file_path"].to_pylist()]
     with pytest.raises(UnsupportedError, match="belongs to another table"):
         OrphanSearch(table, request()).find()
+    if nested == ".":
+        # Also where the search passes data files only.
+        with pytest.raises(UnsupportedError, match="belongs to another table"):
+            OrphanSearch(table, request(location=f"{table.location()}/data")).find()
+        with pytest.raises(UnsupportedError, match="belongs to another table"):
+            OrphanSearch(table, request()).find(theirs)
     assert ids_in(other) == [5]
+
+
+@pytest.mark.parametrize("place", ["shared", "shared/deeper"])
+def test_a_data_path_that_another_table_uses_too_is_refused(table: Table, tmp_path: Path, place: str) -> None:
+    with table.transaction() as change:
+        change.set_properties({"write.data.path": f"file://{tmp_path}/shared"})
+    table.catalog.create_namespace("elsewhere")
+    other = table.catalog.create_table(
+        "elsewhere.other", table.schema(), properties={"write.data.path": f"file:{tmp_path}/{place}"}
+    )
+    append(table, 4)
+    append(other, 5)
+    with pytest.raises(UnsupportedError, match=r"table elsewhere\.other keeps files in file:/.*/shared"):
+        OrphanSearch(table, request(location=f"file://{tmp_path}/shared")).find()
+    assert found(table) == []
 
 
 def test_a_damaged_metadata_file_of_ones_own_is_an_orphan_and_elsewhere_a_doubt(table: Table) -> None:
@@ -281,6 +303,10 @@ def test_a_file_list_in_any_spelling(table: Table) -> None:
     plan = OrphanSearch(table, request()).find(old)
     assert [file.path for file in plan.orphans] == [f"file:{left}"]
     assert plan.orphans[0].size_bytes == 6
+    twice = [
+        (path, 0) for path in (str(left), f"file:{left}", f"file://{left}", str(left).replace("/data/", "//data/"))
+    ]
+    assert len(OrphanSearch(table, request()).find(twice).orphans) == 1
     short = [(f"file:{split_location(path).path}", 0) for path in live]
     assert OrphanSearch(table, request()).find(short).orphans == ()
     assert OrphanSearch(table, request()).find([(f"file:{left}", NOW_MS)]).orphans == ()
