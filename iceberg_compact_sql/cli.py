@@ -62,19 +62,33 @@ def main() -> None:
 
 @main.command()
 @click.argument("statement", required=False)
-@click.option("-f", "--file", "path", type=click.Path(exists=True, dir_okay=False), help="A file of statements.")
+@click.option(
+    "-f",
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="A file of statements; - for standard input.",
+)
 @_session_options
 def run(statement: str | None, path: str | None, **session: Any) -> None:
-    """Run a statement, or several from a file, separated by semicolons."""
+    """Run a statement, or several from a file, separated by semicolons; the first that fails ends it."""
     if (statement is None) == (path is None):
         raise click.UsageError("give either a statement or -f FILE")
-    text = statement if statement is not None else Path(path or "").read_text(encoding="utf-8")
+    text = statement if statement is not None else _script(path or "")
     from iceberg_compact_sql.sql.statements import split_statements
 
     statements = split_statements(text)
     if not statements:
         raise click.UsageError("there is no statement to run")
     _with_session(session, lambda spark: (spark.sql(one) for one in statements))
+
+
+def _script(path: str) -> str:
+    try:
+        with click.open_file(path, encoding="utf-8-sig") as file:
+            return str(file.read())
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{path} is not a text in UTF-8") from None
 
 
 @main.command()
@@ -116,7 +130,9 @@ def _procedure_command(procedure: Procedure) -> click.Command:
         given = {name: _plain(procedure, name, value) for name, value in values.items() if value not in (None, ())}
         _with_session(session, lambda spark: [run_procedure(spark, procedure.name, **given)])
 
-    parameters = [_flag(parameter) for parameter in procedure.parameters]
+    # What a call is about stands first and needs no flag: `compact-table db.t`, `help compact_table`.
+    subject, *others = procedure.parameters
+    parameters = [click.Argument([subject.name], required=subject.required), *map(_flag, others)]
     command = click.Command(procedure.name.replace("_", "-"), callback=call, params=parameters, help=procedure.summary)
     command.callback = _session_options(call)
     command.params = [*parameters, *reversed(getattr(command.callback, "__click_params__", []))]
@@ -124,8 +140,6 @@ def _procedure_command(procedure: Procedure) -> click.Command:
 
 
 def _flag(parameter: Parameter) -> click.Parameter:
-    if parameter.required:
-        return click.Argument([parameter.name])
     flag = "--" + parameter.name.replace("_", "-")
     help_text = f"{parameter.meaning} (default {parameter.shown_default})"
     if parameter.kind is Kind.BOOLEAN:
@@ -184,7 +198,8 @@ def _guarded(work: Callable[[], None]) -> None:
         work()
     except IcebergCompactError as error:
         raise _Failed(str(error)) from None
-    except click.ClickException:
+    except (click.ClickException, BrokenPipeError):
+        # Nobody reads on (`| head -1`): click ends quietly then.
         raise
     except KeyboardInterrupt as interrupt:
         # One that came during a commit says what is in the table.

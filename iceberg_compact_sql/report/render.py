@@ -28,16 +28,43 @@ def render(dataframe: Any, style: str) -> None:
     if not names:
         # USE, CREATE and the like have no result.
         return
-    rows = [tuple(row) for row in dataframe.collect()]
+    rows = [tuple(row) for row in _on_the_sessions_clock(dataframe).collect()]
     if style == "json":
         json.dump([_as_json(dict(zip(names, row, strict=True))) for row in rows], sys.stdout, indent=2)
         sys.stdout.write("\n")
     elif style == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([str(v).lower() if isinstance(v, bool) else v for v in row] for row in rows)
+        writer.writerows([None if value is None else _as_text(value) for value in row] for row in rows)
     else:
         print_table(names, rows)
+
+
+def _on_the_sessions_clock(dataframe: Any) -> Any:
+    """The same rows with timestamps as text: as Python values they would be on the clock of this machine."""
+    fields = getattr(dataframe, "schema", ())
+    if not any(field.dataType.typeName() == "timestamp" for field in fields):
+        return dataframe
+    quoted = ["`" + field.name.replace("`", "``") + "`" for field in fields]
+    if len(set(quoted)) < len(quoted):
+        return dataframe
+    return dataframe.selectExpr(
+        *(
+            f"CAST({name} AS STRING) AS {name}" if field.dataType.typeName() == "timestamp" else name
+            for name, field in zip(quoted, fields, strict=True)
+        )
+    )
+
+
+def _as_text(value: Any) -> str:
+    """A value for people and CSV: numbers in full, what is nested as JSON."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    if hasattr(value, "asDict") or isinstance(value, (dict, list, tuple)):
+        return json.dumps(_as_json(value), ensure_ascii=False)
+    return str(value)
 
 
 def _as_json(value: Any) -> Any:
@@ -138,10 +165,6 @@ def print_histogram(title: str, sizes: Sequence[int]) -> None:
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return "NULL"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int) and name.endswith(_BYTES):
+    if isinstance(value, int) and not isinstance(value, bool) and name.endswith(_BYTES):
         return format_bytes(value)
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return str(value)
+    return f"{value:.6g}" if isinstance(value, float) else _as_text(value)

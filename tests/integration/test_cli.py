@@ -67,6 +67,45 @@ def test_a_file_of_statements(run: Callable[..., Result], tmp_path: Path) -> Non
     assert lines[3].startswith(f"{FILES},4,")
 
 
+ODD = r"""SELECT NULL AS nothing, true AS yes, 'a,"b"\n;' AS odd, '\U0001F600' AS face, array(1, NULL) AS many,
+map('k', 1.5) AS pairs, named_struct('at', DATE '2026-01-02') AS inner, X'4142' AS raw, double('nan') AS nan,
+12345678901234567890.5 AS long, TIMESTAMP '2026-01-02 03:00:00Z' AS at, 1e-7 AS small"""
+
+
+def test_values_of_every_type(run: Callable[..., Result], java_spark: SparkSession) -> None:
+    java_spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        [as_json] = json.loads(run("run", ODD, "--format", "json").stdout)
+        [as_csv] = csv.DictReader(io.StringIO(run("run", ODD, "--format", "csv").stdout))
+        table = run("run", ODD).stdout
+    finally:
+        java_spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert as_json["nothing"] is None and as_json["yes"] is True and as_json["nan"] is None
+    assert as_csv["nothing"] == "" and as_csv["yes"] == "true"
+    for row in (as_json, as_csv):
+        assert (row["odd"], row["face"]) == ('a,"b"\n;', "\U0001f600")
+        assert (row["raw"], row["long"], row["at"]) == ("4142", "12345678901234567890.5", "2026-01-02 12:00:00")
+    assert as_json["many"] == json.loads(as_csv["many"]) == [1, None]
+    assert as_json["inner"] == json.loads(as_csv["inner"]) == {"at": "2026-01-02"}
+    assert as_json["pairs"] == json.loads(as_csv["pairs"]) == {"k": "1.5"}
+    assert float(as_csv["small"]) == as_json["small"] == 1e-7
+    assert "2026-01-02 12:00:00" in table and "[1, null]" in table and "NULL" in table
+
+
+def test_statements_from_standard_input(lake: Path) -> None:
+    flags = ["--warehouse", str(lake), "--master", "local[2]", "--format", "csv"]
+    done = CliRunner().invoke(
+        main, ["run", "-f", "-", *flags], input="\ufeffSELECT 1 AS one;\n-- end;\nSELECT 'ü' AS two"
+    )
+    assert (done.exit_code, done.stdout) == (0, "one\n1\ntwo\nü\n")
+
+
+def test_help_takes_the_procedure_as_it_comes(run: Callable[..., Result]) -> None:
+    rows = json.loads(run("help", "compact_table", "--format", "json").stdout)
+    assert rows[0]["argument"] == "table"
+    assert {row["procedure"] for row in json.loads(run("help", "--format", "json").stdout)} == set(procedures())
+
+
 def test_a_script_stops_at_the_first_failure(run: Callable[..., Result], tmp_path: Path) -> None:
     script = tmp_path / "night.sql"
     script.write_text(f"CALL compact_table('demo.missing'); CALL compact_table('{TABLE}')")

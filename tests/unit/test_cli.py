@@ -23,7 +23,9 @@ def test_every_procedure_is_a_subcommand_with_a_flag_an_argument() -> None:
         command = main.commands[name.replace("_", "-")]
         flags = {parameter.name for parameter in command.params}
         assert flags == {parameter.name for parameter in procedure.parameters} | SESSION_FLAGS
-        required = {parameter.name for parameter in command.params if isinstance(parameter, click.Argument)}
+        arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
+        assert [argument.name for argument in arguments] == [procedure.parameters[0].name]
+        required = {argument.name for argument in arguments if argument.required}
         assert required == {parameter.name for parameter in procedure.parameters if parameter.required}
         shown = CliRunner().invoke(main, [name.replace("_", "-"), "--help"])
         assert shown.exit_code == 0 and procedure.summary.split(";")[0][:40] in shown.output
@@ -44,6 +46,8 @@ def test_help_and_version_and_jar() -> None:
         (["run", "SELECT 1", "-f", __file__], "give either a statement or -f FILE"),
         (["run", " ; -- nothing"], "there is no statement to run"),
         (["run", "-f", "/no/such/file.sql"], "does not exist"),
+        (["run", "-f", sys.executable], "is not a text in UTF-8"),
+        (["run", "SELECT 1", "--conf", "=v"], "--conf takes key=value, not '=v'"),
         (["run", "SELECT 1", "--format", "xml"], "'xml' is not one of"),
         (["run", "SELECT 1", "--conf", "novalue"], "--conf takes key=value, not 'novalue'"),
         (["run", "SELECT 1", "--master", "locl[2]"], "'locl[2]' is not a Spark master"),
