@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from pyspark.errors import AnalysisException
 
+_LONGEST = 10_000
+
 
 class IcebergCompactError(AnalysisException):
     """A procedure refused or failed; the message starts with the procedure and ends with the next step.
@@ -41,7 +43,9 @@ class IcebergCompactError(AnalysisException):
         super().__init__(message=self._text())
 
     def _text(self) -> str:
-        text = f"{self.procedure}: {self.detail}" if self.procedure else self.detail
+        # A name of megabytes that nobody has helps nobody in a message.
+        detail = self.detail if len(self.detail) <= _LONGEST else f"{self.detail[:_LONGEST]}..."
+        text = f"{self.procedure}: {detail}" if self.procedure else detail
         if self.line is not None and self.column is not None:
             text = f"{text} (line {self.line}, column {self.column})"
         if self.hint:

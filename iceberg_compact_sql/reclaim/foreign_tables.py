@@ -1,4 +1,4 @@
-"""Metadata files of other tables inside a place that is about to be cleaned."""
+"""Other tables whose files lie in a place that is about to be cleaned: by metadata inside it, or in a folder above."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 from pyiceberg.table import Table
 
 from iceberg_compact_sql.errors import UnsupportedError
-from iceberg_compact_sql.reclaim.locations import relative_to, split_location
+from iceberg_compact_sql.reclaim.locations import join, relative_to, split_location
 from iceberg_compact_sql.reclaim.owned_roots import owned_roots
 from iceberg_compact_sql.reclaim.quarantine import metadata_root
 from iceberg_compact_sql.reclaim.stores import Stores
@@ -84,6 +84,28 @@ def _or_none(ask: Callable[[], list[T]]) -> list[T]:
         return ask()
     except Exception:
         return []
+
+
+def refuse_place_of_another(table: Table, stores: Stores, place: str) -> None:
+    """Refuse a place outside the table's own location that lies in another table's.
+
+    A table's properties name such places (`write.data.path`), and whoever may set them may name anything.
+    """
+    if relative_to(split_location(table.metadata.location), split_location(place)) is not None:
+        return
+    folder = place.rstrip("/").rpartition("/")[0]
+    while split_location(folder).path.strip("/"):
+        refuse_foreign_tables(table, stores, _newest_metadata(stores, join(folder, "metadata")))
+        folder = folder.rpartition("/")[0]
+
+
+def _newest_metadata(stores: Stores, folder: str) -> list[str]:
+    try:
+        files, _ = stores.of(folder).level(folder)
+    except OSError:
+        # There is no such folder, or it is not for us to see: then it tells nothing.
+        return []
+    return sorted(file.path for file in files if is_table_metadata(file.path))[-1:]
 
 
 def _table_uuid(content: bytes) -> str | None:

@@ -19,7 +19,12 @@ from iceberg_compact_sql.reclaim.cluster_search import (
     told_by_task,
 )
 from iceberg_compact_sql.reclaim.expiry_commit import refuse_other_table, reload
-from iceberg_compact_sql.reclaim.foreign_tables import is_table_metadata, refuse_foreign_tables, refuse_shared_place
+from iceberg_compact_sql.reclaim.foreign_tables import (
+    is_table_metadata,
+    refuse_foreign_tables,
+    refuse_place_of_another,
+    refuse_shared_place,
+)
 from iceberg_compact_sql.reclaim.local_store import through_symlink
 from iceberg_compact_sql.reclaim.locations import join, relative_to, split_location
 from iceberg_compact_sql.reclaim.owned_roots import checked_location, inside
@@ -98,6 +103,7 @@ class OrphanSearch:
 
     def find(self, file_list: Iterable[tuple[str, int | None]] | None = None) -> OrphanPlan:
         """List the place, or take the given paths and times, and keep what nothing names; changes nothing."""
+        refuse_place_of_another(self._table, self._stores, self._root)
         if self._spark is not None and file_list is None:
             listed, unknown = self._search_on_cluster()
         else:

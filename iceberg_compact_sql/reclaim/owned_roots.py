@@ -9,18 +9,12 @@ from pyiceberg.table.metadata import TableMetadata
 from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
 from iceberg_compact_sql.reclaim.local_store import through_symlink
 from iceberg_compact_sql.reclaim.locations import Location, join, relative_to, split_location
-
-_ROOT_PROPERTIES = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
+from iceberg_compact_sql.table.write_paths import WRITE_PATHS
 
 
 def owned_roots(metadata: TableMetadata) -> tuple[str, ...]:
     """The table's location, and the places where its properties say that it writes."""
-    told = (metadata.properties.get(name) for name in _ROOT_PROPERTIES)
+    told = (metadata.properties.get(name) for name in WRITE_PATHS)
     return tuple(dict.fromkeys(root for root in (metadata.location, *told) if root))
 
 

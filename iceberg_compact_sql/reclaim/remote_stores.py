@@ -20,12 +20,19 @@ _LISTING_THREADS = 16
 
 
 def open_remote_store(io: FileIO, location: Location) -> Store:
-    """The store that holds a location, or a refusal that names the FileIO that cannot list."""
+    """The store that holds a location, or a refusal that names what cannot be listed."""
     bulk = bulk_deleter(io, location)
-    if isinstance(io, PyArrowFileIO):
-        return ArrowStore(io.fs_by_scheme(location.scheme, location.authority), bulk)
-    if isinstance(io, FsspecFileIO):
-        return FsspecStore(io.get_fs(location.scheme, location.authority), bulk)
+    try:
+        if isinstance(io, PyArrowFileIO):
+            return ArrowStore(io.fs_by_scheme(location.scheme, location.authority), bulk)
+        if isinstance(io, FsspecFileIO):
+            return FsspecStore(io.get_fs(location.scheme, location.authority), bulk)
+    except ValueError as error:
+        # pyiceberg's word for a scheme that it does not know.
+        raise UnsupportedError(
+            f"{location.scheme}://{location.authority} is no store that files can be listed on: {error}",
+            hint="Known are local disks, s3, gs, abfs, hdfs and their variants.",
+        ) from None
     raise UnsupportedError(
         f"files on {location.scheme}://{location.authority} are reached through {type(io).__name__}, which cannot list",
         hint="Configure the catalog with pyiceberg's PyArrowFileIO or FsspecFileIO (py-io-impl).",

@@ -45,7 +45,7 @@ def find_lost_files(io: FileIO, run_id: str, folders: Iterable[str], kept: Colle
                 name = path.rsplit("/", 1)[-1]
                 if f"-{run_id}-" in name and name not in keep:
                     lost.append(path)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
             _log.warning("cannot list %s for files of lost attempts: %s", folder, error)
     return lost
 

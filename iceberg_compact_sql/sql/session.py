@@ -40,6 +40,7 @@ _ICEBERG_SERVES = frozenset(
     )
 )
 _FUNCTION = re.compile(r"\b(?:compact_table|expire_snapshots|remove_orphans|score_partitions)\s*`?\s*\(", re.IGNORECASE)
+_LTZ = "TIMESTAMP_LTZ"
 _VARIABLE = re.compile(r"\$\{(?:(\w+?):)?(\S+?)\}")
 
 _lock = threading.Lock()
@@ -173,7 +174,7 @@ def _reading(spark: Any, sql: str) -> Any:
     return Reading(
         time_zone=spark.conf.get("spark.sql.session.timeZone"),
         escapes=not (quoting and spark.conf.get("spark.sql.parser.escapedStringLiterals", "false") == "true"),
-        zoneless="timestamp" in sql.lower() and spark.conf.get("spark.sql.timestampType", "") == "TIMESTAMP_NTZ",
+        zoneless="timestamp" in sql.lower() and spark.conf.get("spark.sql.timestampType", _LTZ) != _LTZ,
     )
 
 

@@ -45,6 +45,7 @@ from iceberg_compact_sql.table.names import (
 from iceberg_compact_sql.table.pyiceberg_internals.own_words import open_trusting, trusting
 from iceberg_compact_sql.table.session_view import SessionView
 from iceberg_compact_sql.table.spark_conf import pyiceberg_properties, spark_catalog_names
+from iceberg_compact_sql.table.write_paths import require_full_locations
 
 _T = TypeVar("_T")
 _EXTRAS = {"hive": "hive", "glue": "glue", "dynamodb": "glue", "sql": "postgres"}
@@ -74,7 +75,8 @@ class OpenTable:
         return replace(self, table=_load(self.catalog, self.catalog_name, self.identifier))
 
     def require_commits(self) -> None:
-        """Raise now, before any work, if commits to this table's catalog would not be safe."""
+        """Raise now, before any work, if commits to this table would not be safe."""
+        require_full_locations(self.table.metadata.properties)
         if isinstance(self.catalog, HadoopCatalog):
             self.catalog.require_commits()
 

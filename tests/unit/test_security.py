@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.errors import IcebergCompactError
+from iceberg_compact_sql.errors import IcebergCompactError, RewriteFailedError, UnsupportedError
 from iceberg_compact_sql.rewrite import spread
 from iceberg_compact_sql.rewrite.execute import run_task
 from iceberg_compact_sql.rewrite.shipping import packed, worker_function
@@ -221,3 +221,60 @@ def test_facts_of_events_are_plain(secretive: PlainLake) -> None:
     with events.listening(listener):
         call(secretive, "CALL compact_table('db.t', min_input_files => 2)")
     assert kinds <= {int, str, bool, tuple, float, type(None), list, dict}
+
+
+def test_a_table_that_says_it_writes_into_anothers_folder_cleans_nothing_there(
+    plain_lake: PlainLake, table: Table
+) -> None:
+    victim = make_table(plain_lake.catalog, "db.victim", SIMPLE_SCHEMA)
+    append(victim, [{"id": 1, "name": "n"}])
+    long_ago = time.time() - 30 * 86_400
+    for path in Path(victim.location().removeprefix("file://")).rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+    for place in (f"{victim.location()}/data", victim.location()):
+        with table.transaction() as change:
+            change.set_properties({"write.data.path": place})
+        with pytest.raises(UnsupportedError, match="belongs to another table"):
+            call(plain_lake, f"CALL remove_orphans('db.t', location => '{place}', force => true)")
+    assert_readable(victim)
+
+
+def test_files_are_as_private_as_the_process_says(plain_lake: PlainLake, table: Table) -> None:
+    before = set(plain_lake.folder.rglob("*"))
+    mask = os.umask(0o077)
+    try:
+        call(plain_lake, "CALL compact_table('db.t', min_input_files => 2, claim => true)")
+        call(plain_lake, "CALL rewrite_manifests('db.t')")
+        call(plain_lake, "CALL expire_snapshots('db.t', older_than => TIMESTAMP '2099-01-01', quarantine => '1h')")
+    finally:
+        os.umask(mask)
+    made = set(plain_lake.folder.rglob("*")) - before
+    assert len(made) > 5
+    moved = {path for path in made if path.is_file() and path.stat().st_mode & 0o077}
+    # A file that was moved aside keeps what its writer gave it.
+    assert all("quarantine" in str(path) for path in moved), moved
+
+
+@pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path"])
+def test_nothing_is_written_to_a_folder_of_this_process(
+    plain_lake: PlainLake, table: Table, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with table.transaction() as change:
+        change.set_properties({name: "relative/folder"})
+    before = set((tmp_path / "here").rglob("*"))
+    for procedure in ("compact_table", "rewrite_manifests", "expire_snapshots"):
+        with pytest.raises(UnsupportedError, match=f"'{name}' is 'relative/folder', which is no full location"):
+            call(plain_lake, f"CALL {procedure}('db.t')")
+    assert set((tmp_path / "here").rglob("*")) == before
+
+
+def test_a_place_on_no_store_is_refused_in_a_sentence(plain_lake: PlainLake, table: Table) -> None:
+    with table.transaction() as change:
+        change.set_properties({"write.data.path": "http://127.0.0.1:1/x"})
+    with pytest.raises(UnsupportedError, match=r"http://127.0.0.1:1 is no store"):
+        call(plain_lake, "CALL remove_orphans('db.t', location => 'http://127.0.0.1:1/x')")
+    with pytest.raises(RewriteFailedError, match="Unrecognized filesystem type in URI: http"):
+        call(plain_lake, "CALL compact_table('db.t', min_input_files => 2)")
+    assert len(data_paths(table.refresh())) == 4
