@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,7 +123,8 @@ class TableInventory:
 
     def made_by_one_run(self, files: Sequence[LiveFile], sizes: str) -> bool:
         """Whether one compaction of ours wrote all these files, for the same sizes."""
-        facts = [self._snapshots.get(file.snapshot_id) if file.snapshot_id is not None else None for file in files]
+        snapshot_ids = {file.snapshot_id for file in files}
+        facts = [self._snapshots.get(found) if found is not None else None for found in snapshot_ids]
         runs = {(fact.run_id, fact.sizes) if fact is not None and fact.replaces else None for fact in facts}
         [run, *more] = runs
         return not more and run is not None and run[0] is not None and run[1] == sizes
@@ -141,15 +143,16 @@ class TableInventory:
         forgotten = False
         compacted: int | None = None
         at_latest: int | None = None
-        for file in files:
-            fact = self._snapshots.get(file.snapshot_id) if file.snapshot_id is not None else None
+        # Commits, not files: there are far fewer.
+        for snapshot_id, sequence_number in {(file.snapshot_id, file.sequence_number) for file in files}:
+            fact = self._snapshots.get(snapshot_id) if snapshot_id is not None else None
             if fact is None:
                 forgotten = True
                 continue
             earliest = fact.time_ms if earliest is None else min(earliest, fact.time_ms)
             if fact.replaces:
                 compacted = _latest(compacted, fact.time_ms)
-                at_latest = _latest(at_latest, self._times_by_sequence.get(file.sequence_number))
+                at_latest = _latest(at_latest, self._times_by_sequence.get(sequence_number))
             else:
                 written = _latest(written, fact.time_ms)
         if self.deletes:
@@ -195,14 +198,15 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     if where is not None and not isinstance(where, AlwaysTrue):
         pruner = FilePruner(where, metadata.schema(), specs)
     reader = _ManifestsReader(table, schemas, pruner)
-    for manifest in manifests:
-        if manifest.content == ManifestContent.DELETES:
-            with _readable("manifest", manifest.manifest_path):
-                reader.read_deletes(manifest)
-    for manifest in manifests:
-        if manifest.content == ManifestContent.DATA and (pruner is None or pruner.manifest_may_match(manifest)):
-            with _readable("manifest", manifest.manifest_path):
-                reader.read_files(manifest)
+    with _no_search_for_garbage():
+        for manifest in manifests:
+            if manifest.content == ManifestContent.DELETES:
+                with _readable("manifest", manifest.manifest_path):
+                    reader.read_deletes(manifest)
+        for manifest in manifests:
+            if manifest.content == ManifestContent.DATA and (pruner is None or pruner.manifest_may_match(manifest)):
+                with _readable("manifest", manifest.manifest_path):
+                    reader.read_files(manifest)
     index = DeleteIndex(
         reader.deletes,
         unpartitioned_specs=_unpartitioned(specs),
@@ -231,6 +235,19 @@ def _manifests(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
 
 
 @contextlib.contextmanager
+def _no_search_for_garbage() -> Iterator[None]:
+    """Python looks through all objects again and again while they become more; here all that is made stays."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@contextlib.contextmanager
 def _readable(what: str, path: str) -> Iterator[None]:
     """A metadata file that is damaged ends the run: what it lists must not look as if it were not there."""
     try:
@@ -249,7 +266,9 @@ class _ManifestsReader:
         self._io = table.io
         self._schemas = schemas
         self._pruner = pruner
-        self._partitions: dict[tuple[int, Partition], Partition] = {}
+        # By spec and key; the key of a partition without floats is the partition itself.
+        self._partitions: dict[int, dict[Partition, Partition]] = {}
+        self._formats: dict[str, str] = {}
         self._key_types: dict[int, IcebergType | None] = {}
         self.files: list[LiveFile] = []
         self.deletes: list[LiveDelete] = []
@@ -291,37 +310,54 @@ class _ManifestsReader:
                 self.delete_keys[delete.path] = self._key_ranges(values, equality_ids)
 
     def read_files(self, manifest: ManifestFile) -> None:
-        pruner, append, shared = self._pruner, self.files.append, self._shared
+        pruner, append = self._pruner, self.files.append
         spec_id = manifest.partition_spec_id
+        partitions, formats = self._partitions.setdefault(spec_id, {}), self._formats
         keys = tuple(self._key_types)
         for values in record.read_live_records(manifest, self._io, metrics=pruner is not None or bool(keys)):
-            partition = values[record.PARTITION]
+            # One step for all of them: a table may have a million files.
+            (
+                snapshot_id,
+                sequence,
+                file_sequence,
+                path,
+                file_format,
+                partition,
+                rows,
+                size,
+                key,
+                offsets,
+                sort_order,
+            ) = values[record.SNAPSHOT_ID : record.SORT_ORDER + 1]
             if pruner is not None and not (
                 pruner.partition_may_match(spec_id, partition) and pruner.file_may_match(_metrics(values))
             ):
                 continue
-            offsets = values[record.SPLIT_OFFSETS]
+            shared = partitions.get(partition)
             file = LiveFile(
-                values[record.PATH],
-                values[record.FORMAT].upper(),
+                path,
+                formats.get(file_format) or self._format(file_format),
                 spec_id,
-                shared(spec_id, partition),
-                values[record.SIZE],
-                values[record.ROWS],
-                _sequence(values, manifest),
-                values[record.SNAPSHOT_ID],
-                values[record.SORT_ORDER],
-                values[record.KEY_METADATA] is not None,
+                shared if shared is not None else self._shared(spec_id, partition),
+                size,
+                rows,
+                sequence if sequence is not None else _sequence(values, manifest),
+                snapshot_id,
+                sort_order,
+                key is not None,
                 tuple(offsets) if offsets else (),
-                values[record.FILE_SEQUENCE],
+                file_sequence,
             )
             append(file)
             if keys:
-                self.file_keys[file.path] = self._key_ranges(values, keys)
+                self.file_keys[path] = self._key_ranges(values, keys)
+
+    def _format(self, text: str) -> str:
+        return self._formats.setdefault(text, text.upper())
 
     def _shared(self, spec_id: int, partition: Partition) -> Partition:
         """One tuple for all files of a partition; apart where Python's equality is looser than a partition's."""
-        return self._partitions.setdefault((spec_id, partition_key(partition)), partition)
+        return self._partitions.setdefault(spec_id, {}).setdefault(partition_key(partition), partition)
 
     def _type_of(self, column: int) -> IcebergType | None:
         for schema in self._schemas:

@@ -42,7 +42,8 @@ class LiveDelete:
         return self.kind is DeleteKind.VECTOR or self.referenced_path is not None
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, though nothing changes one: there may be a million, and a frozen one takes five times as long to make.
+@dataclass(slots=True, unsafe_hash=True)
 class LiveFile:
     """A live data file of a snapshot; `path` is exactly the text in the manifest."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +11,35 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo, IsNull
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
 
 from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError
 from iceberg_compact_sql.events import listening
 from iceberg_compact_sql.table.inventory import read_inventory
 from iceberg_compact_sql.table.model import DeleteKind
-from iceberg_compact_sql.table.pyiceberg_internals.inventory_records import read_live_records
+from iceberg_compact_sql.table.pyiceberg_internals import inventory_records as records
+from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import new_data_file, write_manifest_entries
 from iceberg_compact_sql.table.pyiceberg_internals.manifests import read_entries
 from tests.support import handmade
 
@@ -84,27 +105,84 @@ def test_entries_are_decoded_as_pyiceberg_decodes_them(catalog: SqlCatalog, form
     assert snapshot is not None
     decoded = 0
     for manifest in snapshot.manifests(table.io):
-        ours = list(read_live_records(manifest, table.io, metrics=True))
+        ours = list(records.read_live_records(manifest, table.io, metrics=True))
         theirs = read_entries(manifest, table.io)
         decoded += len(ours)
-        for record, entry in zip(ours, theirs, strict=True):
-            # Column sizes are passed over; content and format are plain values here, enums there.
-            expected = [*entry.data_file._data]
-            expected[3] = tuple(expected[3]._data)
-            for position, (mine, his) in enumerate(zip(record, expected, strict=False)):
-                if position != 6:
-                    assert (dict(mine) if hasattr(mine, "keys") else mine) == (
-                        dict(his) if hasattr(his, "keys") else his
-                    )
-            assert record[20:] == [entry.snapshot_id, entry.sequence_number, entry.file_sequence_number]
-        without = list(read_live_records(manifest, table.io, metrics=False))
-        assert [record[:6] for record in without] == [record[:6] for record in ours]
-        assert all(record[10] is None for record in without)
+        for values, entry in zip(ours, theirs, strict=True):
+            # Content and format are plain values here, enums there; a v1 file says nothing of its content.
+            file = entry.data_file
+            assert values[records.SNAPSHOT_ID : records.PATH + 2] == [
+                entry.snapshot_id,
+                entry.sequence_number,
+                entry.file_sequence_number,
+                file.file_path,
+                file.file_format,
+            ]
+            assert values[records.PARTITION] == tuple(file.partition._data)
+            assert values[records.ROWS : records.SORT_ORDER + 1] == [
+                file.record_count,
+                file.file_size_in_bytes,
+                file.key_metadata,
+                file.split_offsets,
+                file.sort_order_id,
+            ]
+            assert (values[records.CONTENT] or 0, values[records.EQUALITY_IDS]) == (file.content, file.equality_ids)
+            metrics = (file.value_counts, file.null_value_counts, file.nan_value_counts)
+            expected = [dict(found) for found in (*metrics, file.lower_bounds, file.upper_bounds)]
+            assert [dict(found) for found in values[records.VALUE_COUNTS :]] == expected
+        without = list(records.read_live_records(manifest, table.io, metrics=False))
+        assert without == [values[: records.VALUE_COUNTS] for values in ours]
     assert decoded == 6
 
 
-def plain(value: Any) -> Any:
-    return dict(value) if hasattr(value, "keys") else value
+def test_partition_values_of_every_type_are_what_was_written(catalog: SqlCatalog) -> None:
+    kinds: dict[PrimitiveType, list[Any]] = {
+        BooleanType(): [True, False],
+        IntegerType(): [-(2**31), 7],
+        LongType(): [2**63 - 1, -1],
+        FloatType(): [0.5, -0.0],
+        DoubleType(): [0.1, 1e300],
+        DateType(): [-1, 20_000],
+        TimeType(): [0, 86_399_999_999],
+        TimestampType(): [-1, 1_700_000_000_000_000],
+        TimestamptzType(): [-1, 1_700_000_000_000_000],
+        StringType(): ["", "Zürich"],
+        UUIDType(): [uuid.UUID(int=1), uuid.UUID(int=2**127)],
+        FixedType(3): [b"abc", bytes(3)],
+        BinaryType(): [b"", b"\xff\x00"],
+        DecimalType(9, 2): [Decimal("-1.25"), Decimal("1234567.89")],
+        DecimalType(38, 0): [Decimal("1" + 37 * "0"), Decimal(-1)],
+    }
+    fields = [NestedField(n, f"c{n}", kind) for n, kind in enumerate(kinds, 1)]
+    parts = [PartitionField(n, 1000 + n, IdentityTransform(), f"c{n}") for n in range(1, len(kinds) + 1)]
+    table = handmade.make_table(catalog, "db.t", Schema(*fields), PartitionSpec(*parts))
+    rows = [tuple(None for _ in kinds), *(tuple(values[at] for values in kinds.values()) for at in range(2))]
+    files = [
+        new_data_file(
+            table.metadata,
+            spec_id=0,
+            partition=row,
+            content=DataFileContent.DATA,
+            file_path=f"{table.location()}/data/{number}.parquet",
+            file_format=FileFormat.PARQUET,
+            record_count=1,
+            file_size_in_bytes=1,
+        )
+        for number, row in enumerate(rows)
+    ]
+    entries = [ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=file) for file in files]
+    written = write_manifest_entries(
+        table.io.new_output(f"{table.location()}/metadata/made.avro"),
+        entries,
+        metadata=table.metadata,
+        content=ManifestContent.DATA,
+        spec_id=0,
+        compression="deflate",
+    )
+    found = [
+        values[records.PARTITION] for values in records.read_live_records(written.listed(1, 1), table.io, metrics=False)
+    ]
+    assert [list(map(repr, row)) for row in found] == [list(map(repr, row)) for row in rows]
 
 
 def test_branches(catalog: SqlCatalog) -> None:
@@ -139,8 +217,8 @@ def test_filters_pass_over_manifests_partitions_and_files(catalog: SqlCatalog) -
     snapshot = table.refresh().current_snapshot()
     assert snapshot is not None
     for manifest in snapshot.manifests(table.io):
-        entries = list(read_live_records(manifest, table.io, metrics=False))
-        if all(record[3] == ("b",) for record in entries):
+        entries = list(records.read_live_records(manifest, table.io, metrics=False))
+        if all(values[records.PARTITION] == ("b",) for values in entries):
             Path(manifest.manifest_path.removeprefix("file://")).unlink()
     assert len(read_inventory(table, "main", EqualTo("kind", "c")).files) == 1
     with pytest.raises(FileNotFoundError):
