@@ -196,14 +196,16 @@ def _copied(group: FileGroup, options: CompactionOptions) -> tuple[int, int]:
     if options.copy == "never" or group.partition is None:
         return 0, 0
     count = copied_bytes = 0
+    smallest = options.copy_min_row_group_bytes
     for file, deletes in zip(group.files, group.deletes, strict=True):
-        if deletes:
+        if deletes or file.size_bytes < smallest:
             continue
-        ends = (*file.split_offsets[1:], file.size_bytes)
-        for start, end in zip(file.split_offsets, ends, strict=False):
-            if end - start >= options.copy_min_row_group_bytes:
+        end = file.size_bytes
+        for start in reversed(file.split_offsets):
+            if end - start >= smallest:
                 count += 1
                 copied_bytes += end - start
+            end = start
     return count, min(copied_bytes, group.input_bytes)
 
 

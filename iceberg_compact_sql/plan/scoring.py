@@ -62,16 +62,17 @@ def partition_facts(inventory: TableInventory, files: Sequence[LiveFile], target
     small_below = min(SMALL_BYTES, int(target_bytes * MIN_SIZE_RATIO))
     mergeable_below = int(target_bytes * MIN_SIZE_RATIO)
     oversized_above = int(target_bytes * MAX_SIZE_RATIO)
-    mergeable = [file.size_bytes for file in files if file.size_bytes < mergeable_below]
+    sizes = [file.size_bytes for file in files]
+    mergeable = [size for size in sizes if size < mergeable_below]
     deletes = distinct_deletes(inventory, files)
     return PartitionFacts(
-        data_files=len(files),
-        data_bytes=sum(file.size_bytes for file in files),
-        rows=sum(file.rows for file in files),
-        small_files=sum(1 for file in files if file.size_bytes < small_below),
+        data_files=len(sizes),
+        data_bytes=sum(sizes),
+        rows=sum([file.rows for file in files]),
+        small_files=sum(size < small_below for size in mergeable),
         mergeable_files=len(mergeable),
         mergeable_bytes=sum(mergeable),
-        oversized_files=sum(1 for file in files if file.size_bytes > oversized_above),
+        oversized_files=sum(size > oversized_above for size in sizes),
         delete_files=len(deletes),
         delete_bytes=sum(delete.content_size_bytes or delete.size_bytes for delete in deletes),
         position_deleted_rows=sum(delete.rows for delete in deletes if delete.kind is not DeleteKind.EQUALITY),

@@ -78,14 +78,15 @@ def judge_group(
     outputs = min(expected_outputs(total_bytes, options), max(1, sum(file.rows for file in files)))
     if options.rewrite_all:
         return Verdict(True, f"rewrite_all: {_described(files)} rewritten into {outputs}", outputs)
-    tripped = [file for file in files if inventory.has_deletes and trips_deletes(inventory, file, options)]
+    with_deletes = files if inventory.has_deletes else ()
+    tripped = [file for file in with_deletes if trips_deletes(inventory, file, options)]
     enough_files = count > 1 and count >= options.min_input_files
     enough_content = count > 1 and total_bytes > options.target_bytes
     too_much_content = total_bytes > options.max_file_bytes
     if not (enough_files or enough_content or too_much_content or tripped or cut):
         return Verdict(False, _too_few(files, options), count)
     oversized = any(file.size_bytes > options.max_file_bytes for file in files)
-    helped = bool(tripped) or any(deletes_help(inventory, file) for file in files)
+    helped = bool(tripped) or any(deletes_help(inventory, file) for file in with_deletes)
     if not (outputs < count or oversized or helped):
         sentence = f"{_described(files)}: {outputs} would come out for {count}, no gain"
         return Verdict(False, sentence, count)
@@ -152,8 +153,8 @@ def _why_rewritten(
         causes += [f"{large} {above}"] if large else []
     if tripped:
         causes.append(_why_tripped(inventory, tripped, options))
-    elif any(deletes_help(inventory, file) for file in files):
-        causes.append(f"{sum(1 for file in files if deletes_help(inventory, file))} with deletes to apply")
+    elif inventory.has_deletes and (helped := sum(1 for file in files if deletes_help(inventory, file))):
+        causes.append(f"{helped} with deletes to apply")
     return f"{_described(files)}, {', '.join(causes)}: {action} {outputs}"
 
 
