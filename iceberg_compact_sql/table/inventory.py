@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +17,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import IcebergType
-from zstandard import ZstdError
 
-from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError, UnsupportedError, did_you_mean
+from iceberg_compact_sql.errors import NotFoundError, UnsupportedError, did_you_mean
 from iceberg_compact_sql.events import reach
+from iceberg_compact_sql.table.damage import readable
 from iceberg_compact_sql.table.delete_index import (
     DeleteIndex,
     KeyRange,
@@ -37,21 +36,6 @@ from iceberg_compact_sql.table.snapshot_counts import counts_files
 from iceberg_compact_sql.table.stamps import RUN_ID, SIZES
 
 Partition = tuple[Any, ...]
-
-# What pyiceberg and the codecs raise for bytes that are not what they should be; errors of the storage are not in it.
-_DAMAGE = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    SystemError,
-    TypeError,
-    ValueError,
-    zlib.error,
-    ZstdError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +185,11 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     with _no_search_for_garbage():
         for manifest in manifests:
             if manifest.content == ManifestContent.DELETES:
-                with _readable("manifest", manifest.manifest_path):
+                with readable("manifest", manifest.manifest_path):
                     reader.read_deletes(manifest)
         for manifest in manifests:
             if manifest.content == ManifestContent.DATA and (pruner is None or pruner.manifest_may_match(manifest)):
-                with _readable("manifest", manifest.manifest_path):
+                with readable("manifest", manifest.manifest_path):
                     reader.read_files(manifest)
     index = DeleteIndex(
         reader.deletes,
@@ -227,7 +211,7 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
 
 
 def _manifests(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
-    with _readable("manifest list", snapshot.manifest_list):
+    with readable("manifest list", snapshot.manifest_list):
         listed = snapshot.manifests(table.io)
         if not listed and counts_files(snapshot):
             raise EOFError("it names no manifest, its snapshot counts files")
@@ -245,18 +229,6 @@ def _no_search_for_garbage() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-@contextlib.contextmanager
-def _readable(what: str, path: str) -> Iterator[None]:
-    """A metadata file that is damaged ends the run: what it lists must not look as if it were not there."""
-    try:
-        yield
-    except _DAMAGE as error:
-        raise IcebergCompactError(
-            f"{what} {path} cannot be read: {error}",
-            hint="Nothing was changed. Check the file in the object store against a replica or an older snapshot.",
-        ) from error
 
 
 class _ManifestsReader:
