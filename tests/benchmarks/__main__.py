@@ -1,7 +1,7 @@
 """Ours next to Iceberg's Spark procedures, on data made here: `python -m tests.benchmarks`.
 
 --scale N      that many times the data (1: about 15 minutes on two quiet cores)
---quick        a small run of every case, about five minutes, to see that it works
+--quick        a small run of every case, a minute and a half on two quiet cores, to see that it works
 --only a,b     some cases: copy, decode, deletes, streaming, tiny, growth, planning, upkeep, history,
                cluster, queries
 --json FILE    the figures as JSON; --svg FILE a bar chart
@@ -19,12 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 import iceberg_compact_sql
 from tests.benchmarks import chart, report
 from tests.benchmarks.cluster_case import cluster_case
 from tests.benchmarks.compaction_cases import (
+    QUICK_BELOW,
     Bench,
     copy_case,
     decode_case,
@@ -84,9 +86,11 @@ class Findings:
 
 
 def run(names: Sequence[str], findings: Findings, console: Console) -> None:
-    """The cases in their order, in one session on one folder that is gone afterwards."""
+    """The cases in their order, in one session on one folder that is gone afterwards; a session that is there stays."""
     folder = Path(tempfile.mkdtemp(prefix="benchmarks-"))
-    spark = start_session(folder / "scratch", SESSION)
+    found = SparkSession.getActiveSession()
+    spark = start_session(folder / "scratch", SESSION if findings.scale >= QUICK_BELOW else {})
+    known = _catalog_settings(spark)
     began = time.monotonic()
 
     def say(text: str) -> None:
@@ -107,15 +111,23 @@ def run(names: Sequence[str], findings: Findings, console: Console) -> None:
         lake.catalog.close()
     finally:
         iceberg_compact_sql.unregister(spark)
-        spark.stop()
+        if found is None:
+            spark.stop()
+        else:
+            for key in _catalog_settings(spark) - known:
+                spark.conf.unset(key)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _catalog_settings(spark: SparkSession) -> set[str]:
+    return {key for key in spark.conf.getAll if key.startswith("spark.sql.catalog.")}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m tests.benchmarks", description=(__doc__ or "").splitlines()[0])
     known = [*CASES, "queries"]
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--quick", action="store_true", help=f"scale {QUICK_SCALE}")
+    parser.add_argument("--quick", action="store_true", help=f"scale {QUICK_SCALE}: small files, each case once")
     parser.add_argument("--only", default=",".join(known), help="cases with commas between: %(default)s")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)

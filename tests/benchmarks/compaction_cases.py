@@ -18,6 +18,8 @@ from tests.support.handmade import add_equality_deletes, add_position_deletes
 from tests.support.java import Lake
 
 DELETE_COMMITS = 5
+# Below this a run has to show that everything works, not how fast it is.
+QUICK_BELOW = 0.2
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,21 @@ class Bench:
     scale: float
     say: Callable[[str], None]
 
+    @property
+    def quick(self) -> bool:
+        """Whether small files and one turn of everything will do."""
+        return self.scale < QUICK_BELOW
+
+    @property
+    def turns(self) -> int:
+        """How often short work is done."""
+        return 1 if self.quick else 3
+
+    @property
+    def small_rows(self) -> int:
+        """Rows of a small file: 1.5 MB, or 0.3 MB."""
+        return 10_000 if self.quick else 50_000
+
     def files(self, name: str, count: int, rows_per_file: int) -> list[Path]:
         """Files of that shape, made once."""
         home = self.folder / "inputs" / f"{name}-{count}x{rows_per_file}"
@@ -38,25 +55,25 @@ class Bench:
         return sorted(home.glob("*.parquet"))
 
 
-def call_text(lake: Lake, side: str, identifier: str) -> str:
-    """The statement of a side."""
+def call_text(lake: Lake, side: str, identifier: str, more: str = "") -> str:
+    """The statement of a side; `more` arguments are for ours."""
     if side == "ours":
-        return f"CALL compact_table('{lake.full(identifier)}')"
+        return f"CALL compact_table('{lake.full(identifier)}'{more})"
     return f"CALL {lake.name}.system.rewrite_data_files(table => '{identifier}')"
 
 
-def run_side(lake: Lake, case: str, side: str, identifier: str) -> Measurement:
+def run_side(lake: Lake, case: str, side: str, identifier: str, more: str = "") -> Measurement:
     """One side's compaction through `spark.sql`, all in."""
-    cost, _ = measure(case, side, lambda: lake.sql(call_text(lake, side, identifier)).collect())
+    cost, _ = measure(case, side, lambda: lake.sql(call_text(lake, side, identifier, more)).collect())
     return replace(cost, output_mb=data_mb(lake, identifier), files=len(data_files(lake, identifier)))
 
 
-def run_twins(bench: Bench, case: str, tables: dict[str, str]) -> Iterator[Measurement]:
+def run_twins(bench: Bench, case: str, tables: dict[str, str], more: str = "") -> Iterator[Measurement]:
     """Both sides, judged by Java: the same rows before and after."""
     expected = fingerprint(bench.lake, tables["iceberg"])
     for side in SIDES:
         bench.say(f"{case}: {side}")
-        yield run_side(bench.lake, case, side, tables[side])
+        yield run_side(bench.lake, case, side, tables[side], more)
         found = fingerprint(bench.lake, tables[side])
         if found != expected:
             raise SystemExit(f"{case}: {side} changed the rows: {found} instead of {expected}")
@@ -64,7 +81,7 @@ def run_twins(bench: Bench, case: str, tables: dict[str, str]) -> Iterator[Measu
 
 def warm_up(bench: Bench) -> None:
     """A call of each side that nobody counts."""
-    paths = bench.files("warm", 6, 20_000)
+    paths = bench.files("warm", 6, 1_000 if bench.quick else 20_000)
     tables = make_twins(bench.lake, "warm", paths)
     for _ in run_twins(bench, "warm-up", tables):
         pass
@@ -83,62 +100,69 @@ def limits(bench: Bench, case: str, paths: Sequence[Path]) -> Iterator[Measureme
 
 
 def copy_case(bench: Bench) -> Iterator[Measurement]:
-    """Files of about 27 MB, one row group each: whole row groups are copied."""
-    paths = bench.files("copy", max(6, round(16 * bench.scale)), 1_000_000 if bench.scale >= 0.2 else 400_000)
-    yield from run_twins(bench, "copy", make_twins(bench.lake, "copy", paths, untouched=True))
+    """Files of about 27 MB, one row group each: whole row groups are copied; in a quick run small ones."""
+    if bench.quick:
+        paths, more = _small_files(bench, 6), ", copy_min_row_group_size => '64KB'"
+    else:
+        paths, more = bench.files("copy", max(6, round(16 * bench.scale)), 1_000_000), ""
+    yield from run_twins(bench, "copy", make_twins(bench.lake, "copy", paths, untouched=True), more)
     yield from limits(bench, "copy", paths)
 
 
 def decode_case(bench: Bench) -> Iterator[Measurement]:
     """Files of about 1.7 MB: everything is decoded and encoded."""
-    paths = _small_files(bench, 200)
+    paths = _small_files(bench, round(200 * bench.scale))
     yield from run_twins(bench, "decode", make_twins(bench.lake, "decode", paths, untouched=True))
     yield from limits(bench, "decode", paths)
 
 
 def deletes_case(bench: Bench) -> Iterator[Measurement]:
     """Small files with 2% of their rows deleted, by position and by key."""
-    paths = _small_files(bench, 80)
-    yield from run_twins(bench, "position deletes", make_twins(bench.lake, "position", paths, _two_percent))
+    paths, rows = _small_files(bench, round(80 * bench.scale)), bench.small_rows
+    yield from run_twins(bench, "position deletes", make_twins(bench.lake, "position", paths, _positions(rows, 0.02)))
     yield from run_twins(
-        bench, "equality deletes", make_twins(bench.lake, "equality", paths, _keys(len(paths) * 50_000, 0.02))
+        bench, "equality deletes", make_twins(bench.lake, "equality", paths, _keys(len(paths) * rows, 0.02))
     )
 
 
 def streaming_case(bench: Bench) -> Iterator[Measurement]:
     """What a streaming database leaves, scaled down: files of 11 MB, a few percent of their keys deleted again."""
-    count = max(5, round(20 * bench.scale))
-    paths = bench.files("streaming", count, 400_000)
-    tables = make_twins(bench.lake, "streaming", paths, _keys(count * 400_000, 0.03))
+    count, rows = max(5, round(20 * bench.scale)), 20_000 if bench.quick else 400_000
+    paths = bench.files("streaming", count, rows)
+    tables = make_twins(bench.lake, "streaming", paths, _keys(count * rows, 0.03))
     yield from run_twins(bench, "streaming", tables)
 
 
 def tiny_case(bench: Bench) -> Iterator[Measurement]:
-    """Eight files of a hundred rows, three times; the middle one counts."""
+    """Eight files of a hundred rows, three times (once in a quick run); the middle one counts."""
     paths = bench.files("tiny", 8, 100)
     found: dict[str, list[Measurement]] = {side: [] for side in SIDES}
-    for turn in range(3):
+    for turn in range(bench.turns):
         for cost in run_twins(bench, "tiny", make_twins(bench.lake, f"tiny{turn}", paths)):
             found[cost.side].append(cost)
     for costs in found.values():
-        yield sorted(costs, key=lambda cost: cost.wall_s)[1]
+        yield sorted(costs, key=lambda cost: cost.wall_s)[len(costs) // 2]
 
 
 def growth_case(bench: Bench) -> Iterator[Measurement]:
     """The decode work at one, two and four times its size."""
     for times in (1, 2, 4):
-        paths = _small_files(bench, 200)[: max(6, round(20 * bench.scale)) * times]
+        paths = _small_files(bench, max(6, round(20 * bench.scale)) * times)
         yield from run_twins(bench, f"growth {times}x", make_twins(bench.lake, f"growth{times}", paths))
 
 
 def _small_files(bench: Bench, count: int) -> list[Path]:
-    made = bench.files("decode", max(24, round(200 * bench.scale)), 50_000)
-    return made[: max(6, round(count * bench.scale))]
+    made = bench.files("decode", max(24, round(200 * bench.scale)), bench.small_rows)
+    return made[: max(6, count)]
 
 
-def _two_percent(table: Table, paths: Sequence[str]) -> None:
-    random = np.random.default_rng(7)
-    add_position_deletes(table, {path: sorted(random.choice(50_000, 1000, replace=False).tolist()) for path in paths})
+def _positions(rows: int, share: float) -> Deletes:
+    def delete(table: Table, paths: Sequence[str]) -> None:
+        random = np.random.default_rng(7)
+        chosen = {path: random.choice(rows, int(rows * share), replace=False) for path in paths}
+        add_position_deletes(table, {path: sorted(positions.tolist()) for path, positions in chosen.items()})
+
+    return delete
 
 
 def _keys(ids: int, share: float) -> Deletes:

@@ -44,7 +44,7 @@ def query_times(bench: Bench, case: str) -> Iterator[QueryTime]:
             answers: list[Answer] = []
             bench.say(f"{case}: {engine} {query}")
             # The states take turns, so that none of them has the warm engine for itself.
-            for _ in range(3 if bench.scale >= 0.2 else 2):
+            for _ in range(2 if bench.quick else 3):
                 for state in STATES:
                     start = time.perf_counter()
                     answer = ask(bench, f"db.{case}_{state}", text)

@@ -23,7 +23,6 @@ from tests.support.java import Lake
 from tests.support.oracle import plain
 
 SNAPSHOTS = 8
-TURNS = 3
 DAYS_AGO_S = 10 * 86_400
 LATER = "TIMESTAMP '2099-01-01 00:00:00'"
 
@@ -36,7 +35,7 @@ def planning_case(bench: Bench) -> Iterator[Measurement]:
         bench.say(f"{case}: making the table")
         home = bench.folder / f"big-{count}"
         make_catalog(home).close()
-        make_big_table(home, count, 100)
+        make_big_table(home, count, 10 if bench.quick else 100)
         lake = _attach(bench, home, f"big{count}")
         for side, work in (("ours", _our_plan), ("iceberg", _java_plan)):
             # The second of two: the first warms up.
@@ -65,7 +64,7 @@ def _java_plan(lake: Lake) -> None:
 def upkeep_case(bench: Bench) -> Iterator[Measurement]:
     """Manifests, expiry and orphans of a table with eight small snapshots, three times; the middle one counts."""
     found: dict[tuple[str, str], list[Measurement]] = {}
-    for turn in range(TURNS):
+    for turn in range(bench.turns):
         for side in SIDES:
             name = f"db.upkeep{turn}_{side}"
             _history(bench.lake, name)
@@ -76,7 +75,7 @@ def upkeep_case(bench: Bench) -> Iterator[Measurement]:
                     raise SystemExit(f"{side} found {len(rows)} orphans instead of 1")
                 found.setdefault((case, side), []).append(cost)
     for costs in found.values():
-        yield sorted(costs, key=lambda cost: cost.wall_s)[TURNS // 2]
+        yield sorted(costs, key=lambda cost: cost.wall_s)[len(costs) // 2]
 
 
 def _history(lake: Lake, name: str) -> None:
