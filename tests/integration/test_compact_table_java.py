@@ -169,7 +169,7 @@ PARTITIONED = {
     "days": "days(ts)",
     "hours": "hours(ts)",
     "months and identity": "months(ts), d",
-    "decimal": "n",
+    "decimals of one type": "n, truncate(10, n)",
 }
 
 

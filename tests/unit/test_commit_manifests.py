@@ -38,6 +38,7 @@ from pyiceberg.types import (
     TimestampType,
     UUIDType,
 )
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from iceberg_compact_sql.commit.model import NewDelete, Outcome, Replacement
 from iceberg_compact_sql.commit.replace import commit_replacements
@@ -227,6 +228,27 @@ def test_decimal_partitions_of_all_38_digits_are_replaced(tmp_path: Path) -> Non
     assert (len(report.committed), report.conflicts) == (4, {})
     assert oracle.rows(table) == expected
     assert {file.partition for file in live_files(table)} == {(number,) for number in numbers}
+
+
+def test_partition_fields_of_one_decimal_type(tmp_path: Path) -> None:
+    """The type has a name in Avro: Java defines it once and refers to it, and it must not be defined again."""
+    schema = Schema(NestedField(1, "n", DecimalType(9, 2)), NestedField(2, "m", DecimalType(9, 2)))
+    fields = [PartitionField(i, 999 + i, IdentityTransform(), name) for i, name in ((1, "n"), (2, "m"))]
+    table = make_table(make_catalog(tmp_path), schema=schema, spec=PartitionSpec(*fields))
+    for _ in range(2):
+        append(table, [{"n": Decimal("1.50"), "m": Decimal("2.25")}])
+    work = replacements_by_partition(table)
+    assert len(commit_replacements(table, work, state=planned(table)).committed) == 1
+    head = table.metadata.current_snapshot()
+    assert head is not None
+    [manifest] = [m for m in head.manifests(table.io) if m.has_added_files()]
+    as_written = _avro_schema(table, manifest.manifest_path)["avro"]
+    partition = next(f for f in as_written["fields"][-1]["type"]["fields"] if f["name"] == "partition")["type"]
+    kinds = [field["type"][1] for field in partition["fields"]]
+    assert [kind["name"] for kind in kinds] == ["decimal_9_2", "decimal_9_2_2"]
+    partition["fields"][1]["type"][1] = "decimal_9_2"
+    as_java_writes = AvroSchemaConversion().avro_to_iceberg(as_written)
+    assert as_java_writes.find_type("data_file.partition.m") == DecimalType(9, 2)
 
 
 def test_double_partitions_keep_their_bits(tmp_path: Path) -> None:

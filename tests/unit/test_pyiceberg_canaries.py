@@ -21,8 +21,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile, write_manifest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, TimestamptzType
+from pyiceberg.types import DecimalType, LongType, NestedField, TimestamptzType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from iceberg_compact_sql.table.pyiceberg_internals import avro_names
 from tests.support.handmade import add_equality_deletes, append, make_table
 from tests.support.plain import PlainLake
 
@@ -64,6 +66,15 @@ def test_naive_datetimes_are_taken_as_utc() -> None:
 
 def test_the_compiled_decoder_narrows_doubles() -> None:
     assert new_decoder(struct.pack("<d", 0.1)).read_double() == np.float32(0.1)
+
+
+def test_avro_types_are_defined_twice_and_not_found_by_name() -> None:
+    schema = Schema(*(NestedField(i, f"n{i}", DecimalType(9, 2), required=True) for i in (1, 2)))
+    avro = avro_names._to_avro(AvroSchemaConversion(), schema, "record")
+    assert avro["fields"][0]["type"]["name"] == avro["fields"][1]["type"]["name"]
+    avro["fields"][1]["type"] = "decimal_9_2"
+    with pytest.raises(TypeError, match="decimal_9_2"):
+        avro_names._to_iceberg(AvroSchemaConversion(), avro)
 
 
 def test_there_is_no_hadoop_catalog() -> None:
