@@ -18,7 +18,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
     stores = Stores(table.io)
     quarantined, _ = quarantine.runs(stores, table.metadata)
     if arguments["dry_run"]:
-        return [(file.original, file.size_bytes, False) for run_ in quarantined for file in run_.files]
+        return [(file.original, file.size_bytes, False) for file in quarantine.still_aside(stores, quarantined)]
     return [(file.original, file.size_bytes, back) for file, back in quarantine.restore(stores, quarantined)]
 
 

@@ -69,11 +69,10 @@ class LocalStore:
         return StoredFile(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def delete(self, path: str) -> None:
-        folder, _, name = local_path(path).rpartition("/")
-        os.unlink(f"{folder}/{name}")  # noqa: PTH108 - a Path for each of a million files costs more than the deletes
-        # Hadoop's local file system keeps a checksum beside each file and deletes the two together.
+        exact = local_path(path)
+        os.unlink(exact)  # noqa: PTH108 - a Path for each of a million files costs more than the deletes
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{folder}/.{name}.crc")  # noqa: PTH108
+            os.unlink(_checksum(exact))  # noqa: PTH108
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, str] | None:
         return None
@@ -82,11 +81,19 @@ class LocalStore:
         place = Path(local_path(target))
         place.parent.mkdir(parents=True, exist_ok=True)
         Path(local_path(source)).rename(place)
+        with contextlib.suppress(FileNotFoundError):
+            Path(_checksum(local_path(source))).rename(_checksum(local_path(target)))
 
 
 def local_path(location: str) -> str:
     """The path that the operating system knows."""
     return split_location(location).path
+
+
+def _checksum(path: str) -> str:
+    """What Hadoop's local file system keeps beside each file, and moves and deletes with it."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc"
 
 
 def through_symlink(root: str, path: str) -> bool:

@@ -95,6 +95,7 @@ class OrphanSearch:
         self._table = table
         self._request = request
         self._root = checked_location(table.metadata, request.location)
+        _refuse_quarantine(table.metadata, self._root)
         self._stores = Stores(table.io, workers=request.workers)
         self._reader = Reachability(self._stores)
         self._valid = ValidFiles(request.equal_schemes, request.equal_authorities)
@@ -313,6 +314,17 @@ def visible(metadata: TableMetadata, aside: str | None) -> Callable[[str], bool]
         return bool(hidden_partitions) and name.startswith(hidden_partitions)
 
     return enter
+
+
+def _refuse_quarantine(metadata: TableMetadata, root: str) -> None:
+    """Refuse a place inside the quarantine: what is there waits for its time, and is no orphan before."""
+    if relative_to(split_location(quarantine.quarantine_root(metadata)), split_location(root)) is not None:
+        raise InvalidArgumentError(
+            f"location {root} is the table's quarantine",
+            argument="location",
+            value=root,
+            hint="Its files go by themselves when their time is over; restore_quarantine brings them back.",
+        )
 
 
 def _spelling_doubt(path: str) -> IcebergCompactError:

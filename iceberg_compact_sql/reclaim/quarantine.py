@@ -99,13 +99,18 @@ def runs(stores: Stores, metadata: TableMetadata) -> tuple[list[QuarantinedRun],
     quarantined: list[QuarantinedRun] = []
     pending: list[PendingDeletes] = []
     for file in stores.walk(quarantine_root(metadata)):
-        if file.path.endswith("/" + _MOVED):
+        if not file.path.endswith(("/" + _MOVED, _PENDING)):
+            continue
+        try:
             said = _parsed(stores, file.path)
+        except FileNotFoundError:
+            # Another run has finished with it since it was listed.
+            continue
+        if file.path.endswith("/" + _MOVED):
             moved = tuple(MovedFile(*row) for row in said["files"])
             quarantined.append(QuarantinedRun(file.path, said["delete_after_ms"], moved))
-        elif file.path.endswith(_PENDING):
-            rows = _parsed(stores, file.path)
-            pending.append(PendingDeletes(file.path, tuple(NeededFile(p, FileKind(k), b) for p, k, b in rows)))
+        else:
+            pending.append(PendingDeletes(file.path, tuple(NeededFile(p, FileKind(k), b) for p, k, b in said)))
     return quarantined, pending
 
 
@@ -137,6 +142,14 @@ def purge(stores: Stores, quarantined: Iterable[QuarantinedRun], now_ms: int) ->
             if not failures:
                 stores.delete([run.manifest])
     return gone
+
+
+def still_aside(stores: Stores, quarantined: Iterable[QuarantinedRun]) -> Iterator[MovedFile]:
+    """The files that `restore` would bring back, or find their place taken; changes nothing."""
+    for run in quarantined:
+        for item, state in zip(run.files, stores.each(lambda one: stores.stat(one.aside), run.files), strict=True):
+            if state is not None:
+                yield item
 
 
 def restore(stores: Stores, quarantined: Iterable[QuarantinedRun]) -> Iterator[tuple[MovedFile, bool]]:

@@ -11,6 +11,9 @@ from iceberg_compact_sql.reclaim.locations import Location, split_location
 
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 _KEYS_PER_REQUEST = 1000
+# What the client has tried several times already, with waits.
+_DOWN = (500, 502, 503, 504)
+_FOR_A_MOMENT = ("InternalError", "SlowDown", "ServiceUnavailable")
 # Settings that boto3 would have to be told in another way: single deletes through the FileIO's file system then.
 _NOT_TRANSLATED = ("s3.role-arn", "client.role-arn", "s3.anonymous", "s3.signer", "s3.proxy-uri", "s3.resolve-region")
 
@@ -29,12 +32,29 @@ class BulkDeleter:
         keys = list(by_key)
         for start in range(0, len(keys), _KEYS_PER_REQUEST):
             chunk = keys[start : start + _KEYS_PER_REQUEST]
-            answer = self._client.delete_objects(
-                Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in chunk], "Quiet": True}
-            )
-            for error in answer.get("Errors", ()):
-                failures[by_key[error["Key"]]] = f"{error.get('Code')}: {error.get('Message')}"
+            try:
+                failed = self._request(chunk)
+            except self._client.exceptions.ClientError as error:
+                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+                if status not in _DOWN:
+                    # A store that does not know or allow this request: the caller deletes one by one.
+                    raise
+                failed = dict.fromkeys(chunk, f"{error}")
+            failures.update((by_key[key], reason) for key, reason in failed.items())
         return failures
+
+    def _request(self, keys: Sequence[str]) -> dict[str, str]:
+        """Reasons by key; those that the store could not delete for a moment are asked for once more."""
+        failed: dict[str, str] = {}
+        for _ in range(2):
+            answer = self._client.delete_objects(
+                Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
+            )
+            failed = {e["Key"]: f"{e.get('Code')}: {e.get('Message')}" for e in answer.get("Errors", ())}
+            if not any(reason.startswith(_FOR_A_MOMENT) for reason in failed.values()):
+                break
+            keys = list(failed)
+        return failed
 
 
 def bulk_deleter(io: FileIO, location: Location) -> BulkDeleter | None:

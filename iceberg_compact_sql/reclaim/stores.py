@@ -22,6 +22,7 @@ from iceberg_compact_sql.reclaim.locations import Location, split_location
 T = TypeVar("T")
 R = TypeVar("R")
 DEFAULT_WORKERS = 16
+_GIVE_UP_AFTER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,10 @@ class Store(Protocol):
 
 def passing(error: BaseException) -> bool:
     """Whether another try may help: not for what is missing or forbidden."""
-    return isinstance(error, OSError) and not isinstance(
-        error, (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
-    )
+    if isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)):
+        return False
+    # Arrow has no class of its own for what S3 forbids.
+    return isinstance(error, OSError) and "ACCESS_DENIED" not in str(error)
 
 
 _retrying = retry(
@@ -179,15 +181,24 @@ def _delete_chunk(store: Store, paths: list[str]) -> dict[str, str]:
         answered = store.delete_many(paths)
     except Exception:
         answered = None
-    left = paths if answered is None else list(answered)
+    if answered is not None:
+        return answered
     failures: dict[str, str] = {}
-    for path in left:
+    in_a_row = 0
+    for path in paths:
+        if in_a_row == _GIVE_UP_AFTER:
+            # A store that is down: each further try would wait as long, and the next run does it.
+            failures[path] = "not tried: the store kept failing"
+            continue
         try:
             _patiently(store.delete, path)
         except FileNotFoundError:
-            continue
+            pass
         except Exception as error:
             failures[path] = f"{type(error).__name__}: {error}"
+            in_a_row += passing(error)
+            continue
+        in_a_row = 0
     return failures
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from pathlib import Path
 
 import fsspec
@@ -88,6 +89,14 @@ def test_deletes_in_bulk_count_what_failed_and_not_what_was_gone(root: str) -> N
     assert [file.path for file in stores.walk(root)] == []
 
 
+def test_the_checksum_beside_a_file_goes_with_it(root: str, tmp_path: Path) -> None:
+    (tmp_path / "root" / ".plain.crc").write_bytes(b"sum")
+    store = LocalStore()
+    store.move(f"{root}/plain", f"{root}/aside/0-plain")
+    assert (tmp_path / "root" / "aside" / ".0-plain.crc").read_bytes() == b"sum"
+    assert not (tmp_path / "root" / ".plain.crc").exists()
+
+
 def test_what_fails_for_a_moment_is_tried_again(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[str] = []
     delete = LocalStore.delete
@@ -101,6 +110,26 @@ def test_what_fails_for_a_moment_is_tried_again(root: str, monkeypatch: pytest.M
     monkeypatch.setattr(LocalStore, "delete", flaky)
     assert Stores(PyArrowFileIO({})).delete([f"{root}/plain"]) == {}
     assert len(tries) == 3
+
+
+@pytest.mark.parametrize(("answer", "tried"), [("SLOW_DOWN", 3), ("ACCESS_DENIED", 9)])
+def test_a_store_that_is_down_is_not_waited_for_file_by_file(
+    root: str, monkeypatch: pytest.MonkeyPatch, answer: str, tried: int
+) -> None:
+    """What is forbidden is not tried again, but says nothing about the next file."""
+    calls: list[str] = []
+
+    def refuse(self: LocalStore, path: str) -> None:
+        calls.append(path)
+        raise OSError(f"AWS Error {answer} during DeleteObject operation")
+
+    monkeypatch.setattr(LocalStore, "delete", refuse)
+    monkeypatch.setattr(LocalStore, "bulk", True)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    paths = [f"{root}/{i}" for i in range(9)]
+    assert list(Stores(PyArrowFileIO({})).delete(paths)) == paths
+    assert len(set(calls)) == tried
+    assert len(calls) == tried * (1 if answer == "ACCESS_DENIED" else 5)
 
 
 def test_work_in_threads_keeps_the_order_and_raises_the_first_error(root: str) -> None:

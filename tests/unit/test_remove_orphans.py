@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import unicodedata
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from iceberg_compact_sql.reclaim.expiry import ExpiryOptions, run_expiry
 from iceberg_compact_sql.reclaim.locations import split_location
 from iceberg_compact_sql.reclaim.orphans import OrphanPlan, OrphanRequest, OrphanSearch
 from iceberg_compact_sql.reclaim.retention import ExpiryRequest
-from iceberg_compact_sql.reclaim.stores import Stores
+from iceberg_compact_sql.reclaim.stores import StoredFile, Stores
 from iceberg_compact_sql.reclaim.valid_files import Standing, ValidFiles
 from tests.support.reclaim import DAY_MS, FUTURE_MS, append, ids_in, needed, new_catalog, new_table, on_disk, rows
 
@@ -399,11 +400,44 @@ def test_quarantine_and_back(table: Table) -> None:
         (NOW_MS + 7 * DAY_MS, [f"file://{left}"])
     ]
     assert found(table) == []
+    with pytest.raises(InvalidArgumentError, match="is the table's quarantine"):
+        found(table, location=f"{table.location()}/metadata/_quarantine/")
     assert [(moved.original, back) for moved, back in quarantine.restore(stores, quarantined)] == [
         (f"file://{left}", True)
     ]
     assert left.read_bytes() == b"precious"
     assert quarantine.runs(stores, table.metadata) == ([], [])
+
+
+def test_a_quarantine_that_was_half_made_or_half_taken_back(table: Table) -> None:
+    """Only what is aside is brought back, and the dry run says so."""
+    lefts = [leave(table, f"data/left{i}.parquet") for i in range(3)]
+    clean(table, quarantine_ms=DAY_MS, force=True)
+    stores = Stores(table.io)
+    quarantined, _ = quarantine.runs(stores, table.metadata)
+    aside = {file.original: Path(split_location(file.aside).path) for file in quarantined[0].files}
+    aside[f"file://{lefts[0]}"].rename(lefts[0])
+    lefts[1].write_bytes(b"taken")
+    planned = [file.original for file in quarantine.still_aside(stores, quarantined)]
+    assert planned == [f"file://{left}" for left in lefts[1:]]
+    outcome = [(moved.original, back) for moved, back in quarantine.restore(stores, quarantined)]
+    assert outcome == [(planned[0], False), (planned[1], True)]
+    assert lefts[1].read_bytes() == b"taken"
+    assert [f.original for f in quarantine.still_aside(stores, quarantine.runs(stores, table.metadata)[0])] == planned[
+        :1
+    ]
+
+
+def test_a_journal_that_another_run_has_just_closed_is_passed_over(table: Table) -> None:
+    class Raced(Stores):
+        """Lists a journal that is deleted before it is read."""
+
+        def walk(self, root: str, enter: Callable[[str], bool] = lambda relative: True) -> Iterator[StoredFile]:
+            yield from super().walk(root, enter)
+            yield StoredFile(f"{root}/gone.pending.json", 2, 0)
+            yield StoredFile(f"{root}/gone/moved.json", 2, 0)
+
+    assert quarantine.runs(Raced(table.io), table.metadata) == ([], [])
 
 
 def test_quarantine_ends_when_its_time_is_over(table: Table) -> None:
