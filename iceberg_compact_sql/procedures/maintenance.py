@@ -82,10 +82,11 @@ def chosen_steps(arguments: Arguments, properties: Mapping[str, str]) -> tuple[S
         raise InvalidArgumentError(
             "steps is empty", argument="steps", value=names, hint=f"Name some of {', '.join(known)}, or leave it out."
         )
+    source = f"the table's property {PROPERTY_PREFIX}steps" if arguments["steps"] is None else "steps"
     for name in wanted:
         if name not in known:
             raise InvalidArgumentError(
-                f"steps names '{name}', which is not one of {', '.join(known)}",
+                f"{source} names '{name}', which is not one of {', '.join(known)}",
                 argument="steps",
                 value=name,
                 hint=did_you_mean(name, known),
@@ -118,21 +119,25 @@ def run_steps(
 
 def _bound(context: Context, step: Step, arguments: Arguments, properties: Mapping[str, str]) -> Arguments:
     procedure = step.declaration
+    told = {inner: arguments[outer] for outer, inner in step.arguments.items() if outer in arguments.given}
     given = {"table": Given(arguments["table"], "table")}
+    sources: dict[str | None, str] = {}
     for suffix, name in step.properties.items():
         text = properties.get(PROPERTY_PREFIX + suffix)
-        if text is not None:
+        if text is not None and name not in told:
             parameter = procedure.parameter(name)
             listed = parameter is not None and parameter.kind is Kind.STRINGS
             given[name] = Given([item.strip() for item in text.split(",")] if listed else text, name)
-    bound = bind(procedure, list(given.values()), now_ms=context.now_ms, time_zone=lambda: context.view.time_zone)
-    told = {inner: arguments[outer] for outer, inner in step.arguments.items() if outer in arguments.given}
-    bound = bound.replace(**told, dry_run=arguments["dry_run"])
-    if procedure.check is not None:
-        try:
+            sources[name] = PROPERTY_PREFIX + suffix
+    try:
+        bound = bind(procedure, list(given.values()), now_ms=context.now_ms, time_zone=lambda: context.view.time_zone)
+        bound = bound.replace(**told, dry_run=arguments["dry_run"])
+        if procedure.check is not None:
             procedure.check(context, bound)
-        except IcebergCompactError as error:
-            raise error.with_procedure(procedure.name)  # noqa: B904 - the same error, named
+    except IcebergCompactError as error:
+        if error.argument in sources:
+            error.hint = f"It is the table's property {sources[error.argument]}. {error.hint or ''}".strip()
+        raise error.with_procedure(procedure.name)  # noqa: B904 - the same error, named
     return bound
 
 

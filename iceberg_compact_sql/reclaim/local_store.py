@@ -81,6 +81,8 @@ class LocalStore:
         place = Path(local_path(target))
         place.parent.mkdir(parents=True, exist_ok=True)
         Path(local_path(source)).rename(place)
+        # Written now, as a copy on an object store is: what is brought back gets the grace of a new file.
+        os.utime(place)
         with contextlib.suppress(FileNotFoundError):
             Path(_checksum(local_path(source))).rename(_checksum(local_path(target)))
 

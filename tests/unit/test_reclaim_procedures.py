@@ -153,6 +153,33 @@ def test_maintenance_with_a_wrong_argument_of_a_late_step_changes_nothing(table:
     assert [row["outcome"] for row in call(tmp_path, "maintain_table", "db.t", orphans_older_than="3d")][3] == "done"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said", "instead"),
+    [
+        (
+            "target",
+            "banana",
+            "^compact_table: argument 'target': 'banana' is not a size.*property iceberg-compact.target",
+            "1MB",
+        ),
+        (
+            "steps",
+            "compact,nope",
+            "^the table's property iceberg-compact.steps names 'nope'",
+            ["compact"],
+        ),
+    ],
+)
+def test_a_property_that_is_wrong_is_named_and_an_argument_wins_over_it(
+    table: Any, tmp_path: Path, name: str, value: str, said: str, instead: Any
+) -> None:
+    with table.transaction() as change:
+        change.set_properties({f"iceberg-compact.{name}": value})
+    with pytest.raises(InvalidArgumentError, match=said):
+        call(tmp_path, "maintain_table", "db.t", dry_run=True)
+    assert call(tmp_path, "maintain_table", "db.t", dry_run=True, **{name: instead})[0]["step"] == "compact"
+
+
 def test_maintenance_tells_what_was_done_when_the_store_fails_later(table: Any, tmp_path: Path) -> None:
     def fail(reached: str, facts: object) -> None:
         if reached == "orphans.valid":
