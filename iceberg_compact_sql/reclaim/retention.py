@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
@@ -94,8 +94,13 @@ def decide(metadata: TableMetadata, request: ExpiryRequest) -> Retention:
 def check_request(metadata: TableMetadata, request: ExpiryRequest) -> None:
     """Refuse a table that does not allow clean-up, and ids that it does not have."""
     refuse_without_gc(metadata)
+    refuse_unknown_ids(metadata, request.snapshot_ids)
+
+
+def refuse_unknown_ids(metadata: TableMetadata, snapshot_ids: Iterable[int]) -> None:
+    """Refuse ids of snapshots that the table does not have."""
     known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    for snapshot_id in request.snapshot_ids:
+    for snapshot_id in snapshot_ids:
         if snapshot_id not in known:
             raise InvalidArgumentError(
                 f"snapshot_ids names {snapshot_id}, which the table does not have",

@@ -132,9 +132,9 @@ def _convert(parameter: Parameter, value: Any, now_ms: int, time_zone: TimeZone)
     if kind is Kind.CHOICE:
         return _choice(parameter, value)
     if kind is Kind.LONGS:
-        return tuple(_integer(item, LONG_MAX) for item in _items(value))
+        return tuple(_integer(item, LONG_MAX) for item in _items(value, "1, 2"))
     if kind is Kind.STRINGS:
-        return tuple(_string(item) for item in _items(value))
+        return tuple(_string(item) for item in _items(value, "'a', 'b'"))
     if kind is Kind.MAP:
         return _map(value)
     return _string(value)
@@ -190,10 +190,10 @@ def _string(value: Any) -> str:
     return value
 
 
-def _items(value: Any) -> Sequence[Any]:
-    if isinstance(value, (list, tuple)):
-        return value
-    raise ValueError("is not an array: write array(1, 2)")
+def _items(value: Any, example: str) -> Sequence[Any]:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return tuple(value)
+    raise ValueError(f"is not an array: write array({example})")
 
 
 def _map(value: Any) -> dict[str, str]:

@@ -18,7 +18,7 @@ from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.sql.binding import LATER, Given, bind
 from iceberg_compact_sql.sql.parameters import Arguments, Column, Procedure, Row
-from iceberg_compact_sql.sql.units import on_this_machine
+from iceberg_compact_sql.sql.units import plain_python
 from iceberg_compact_sql.table.session_view import SessionView
 
 _OURS_IN_TRACEBACK = re.compile(
@@ -119,11 +119,14 @@ def check(name: str, view: SessionView, args: tuple[Any, ...], kwargs: dict[str,
 def _check_table(context: Context, arguments: Arguments) -> None:
     """Raise if the table, or what the arguments name in it, is not there."""
     from iceberg_compact_sql.plan.filters import parse_where
+    from iceberg_compact_sql.reclaim.retention import refuse_unknown_ids
     from iceberg_compact_sql.table.inventory import branch_head
 
     table = context.open_table(arguments["table"]).table
     if "branch" in arguments:
         branch_head(table.metadata, arguments["branch"])
+    if arguments.get("snapshot_ids"):
+        refuse_unknown_ids(table.metadata, arguments["snapshot_ids"])
     if arguments.get("where") is not None:
         parse_where(arguments["where"], table.schema(), time_zone=context.view.time_zone, now_ms=context.now_ms)
 
@@ -139,8 +142,8 @@ def told_by_worker(error: Exception) -> IcebergCompactError | None:
 
 def _bound(procedure: Procedure, context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     # Spark hands a timestamp to a Python worker on the clock of the worker's machine.
-    given = [Given(on_this_machine(value)) for value in args]
-    given += [Given(on_this_machine(value), key) for key, value in kwargs.items()]
+    given = [Given(plain_python(value)) for value in args]
+    given += [Given(plain_python(value), key) for key, value in kwargs.items()]
     arguments = bind(procedure, given, now_ms=context.now_ms, time_zone=lambda: context.view.time_zone)
     return arguments.replace(dry_run=True) if procedure.parameter("dry_run") else arguments
 

@@ -17,8 +17,8 @@ from iceberg_compact_sql.sql.casts import EXACT, MAX_DIGITS, cast, date_of, fitt
 from iceberg_compact_sql.sql.units import (
     Months,
     on_same_offset,
-    on_this_machine,
     parse_duration_ms,
+    plain_python,
     whole_part,
     zone,
 )
@@ -258,8 +258,9 @@ def sql_literal(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    value = plain_python(value)
     if value is None or isinstance(value, (str, bool, int, float, Decimal, dt.date, dt.timedelta)):
-        return on_this_machine(value)
+        return value
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):

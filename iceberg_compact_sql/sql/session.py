@@ -24,7 +24,7 @@ from iceberg_compact_sql.sql.answer import Answer, as_dataframe
 from iceberg_compact_sql.sql.binding import Given, bind
 from iceberg_compact_sql.sql.first_words import CalledName, called_name
 from iceberg_compact_sql.sql.parameters import Procedure
-from iceberg_compact_sql.sql.units import on_this_machine
+from iceberg_compact_sql.sql.units import plain_python
 from iceberg_compact_sql.table.session_view import SETTING_PREFIX, SessionView
 
 _SESSION_CLASSES = ("pyspark.sql.session", "pyspark.sql.connect.session")
@@ -144,8 +144,8 @@ def answer(
 def run_procedure(spark: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """A procedure by name with Python values: what the Python twins call; returns the DataFrame of its rows."""
     procedure = names()[name]
-    given = [Given(on_this_machine(value)) for value in args]
-    given += [Given(on_this_machine(value), key) for key, value in kwargs.items()]
+    given = [Given(plain_python(value)) for value in args]
+    given += [Given(plain_python(value), key) for key, value in kwargs.items()]
     context = Context(functools.partial(session_view, spark), spark=spark)
     try:
         return as_dataframe(spark, _run(procedure, context, given, name, bound_only=False))
@@ -268,12 +268,22 @@ def _is_ours(spark: Any, name: CalledName) -> bool:
         return True
     if len(name.parts) > 3 or name.parts[-2].lower() != "system":
         return False
+    if len(name.parts) == 3 and _is_anothers(spark, name.parts[0]):
+        return False
     if name.procedure not in _ICEBERG_SERVES:
         return True
     if (spark.conf.get(f"{SETTING_PREFIX}takeover", "false") or "").lower() == "true":
         return True
     catalog = name.parts[0] if len(name.parts) == 3 else spark.catalog.currentCatalog()
     return not _iceberg_serves(spark, catalog)
+
+
+def _is_anothers(spark: Any, catalog: str) -> bool:
+    """Whether the session has a catalog of this name that is not Iceberg's: its procedures are its own."""
+    from iceberg_compact_sql.table.spark_conf import CATALOG_PREFIX, ICEBERG_PLUGINS
+
+    implementation = spark.conf.get(f"{CATALOG_PREFIX}{catalog}", None)
+    return bool(implementation) and implementation not in ICEBERG_PLUGINS
 
 
 def _iceberg_serves(spark: Any, catalog: str) -> bool:

@@ -198,8 +198,15 @@ def zone(name: str) -> dt.tzinfo:
         raise ValueError(f"{name!r} is not a time zone") from error
 
 
-def on_this_machine(value: object) -> object:
-    """A Python datetime without a zone on the clock of this machine, as pyspark reads it; other values as they are."""
+def plain_python(value: object) -> object:
+    """A caller's value as the binding knows them: numpy's numbers and arrays as Python's, datetimes with a zone.
+
+    A datetime without a zone is on the clock of this machine, as pyspark reads it.
+    """
+    if type(value).__module__ == "numpy":
+        if getattr(value, "dtype", None) is not None and value.dtype.kind == "M":  # type: ignore[attr-defined]
+            value = value.astype("datetime64[us]")  # type: ignore[attr-defined]
+        value = value.tolist()  # type: ignore[attr-defined]
     if not isinstance(value, dt.datetime) or value.tzinfo is not None:
         return value
     try:
@@ -259,7 +266,9 @@ def format_duration(milliseconds: float) -> str:
 
 
 def _bounded(count: int) -> int:
-    if not 0 <= count <= LONG_MAX:
+    if count < 0:
+        raise ValueError("is negative")
+    if count > LONG_MAX:
         raise ValueError("does not fit in 64 bits")
     return count
 

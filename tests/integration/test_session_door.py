@@ -104,6 +104,18 @@ def test_iceberg_keeps_its_own_qualified_names_unless_takeover(door: Lake) -> No
         spark.conf.unset("spark.iceberg_compact_sql.takeover")
 
 
+def test_a_catalog_of_another_kind_keeps_its_procedures(door: Lake) -> None:
+    spark = door.spark
+    spark.conf.set("spark.sql.catalog.others", "com.example.OthersCatalog")
+    try:
+        for name in ("rewrite_data_files", "expire_snapshots", "compact_table"):
+            with pytest.raises(Exception, match="OthersCatalog") as raised:
+                spark.sql(f"CALL others.system.{name}('db.t')")
+            assert not isinstance(raised.value, IcebergCompactError)
+    finally:
+        spark.conf.unset("spark.sql.catalog.others")
+
+
 def test_names_are_resolved_as_spark_would(door: Lake) -> None:
     spark = door.spark
     with pytest.raises(NotFoundError, match=r"db\.missing"):

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 from tests.support.programs import alive, spark_sql, surroundings, wait_until
+
+
+def proc(process: int, name: str) -> list[str]:
+    """What Linux shows of a process, entry by entry."""
+    return Path(f"/proc/{process}/{name}").read_text().split("\0")
 
 
 def test_a_table_is_compacted_in_the_shell(tmp_path: Path) -> None:
@@ -49,7 +55,14 @@ def test_a_table_is_compacted_in_the_shell(tmp_path: Path) -> None:
 
         child = around.child_pid()
         assert alive(child)
-    wait_until(lambda: not alive(child), "the Python child outlived the shell")
+        told = dict(entry.split("=", 1) for entry in proc(child, "environ") if "=" in entry)
+        for process in (child, shell.process.pid):
+            assert told["PYSPARK_GATEWAY_SECRET"] not in " ".join(proc(process, "cmdline"))
+        with socket.create_connection(("127.0.0.1", int(told["PYSPARK_GATEWAY_PORT"])), timeout=20) as stranger:
+            stranger.sendall(b"c\nj\nexit\ne\n")
+            assert b"Authentication error" in stranger.recv(100)
+        os.kill(shell.process.pid, signal.SIGKILL)
+        wait_until(lambda: not alive(child), "the Python child outlived a shell that was killed")
 
 
 def test_the_shell_survives_its_python_child(tmp_path: Path) -> None:
@@ -96,3 +109,4 @@ def test_the_shell_survives_its_python_child(tmp_path: Path) -> None:
         around.take("stall")
         assert shell.run("CALL help()")[0]
         assert around.child_pid() == child
+    wait_until(lambda: not alive(child), "the Python child outlived the shell")

@@ -141,6 +141,7 @@ def test_follows_use_and_settings(door: Lake) -> None:
         ("SELECT * FROM compact_table('pieces', branch => 'dev')", "compact_table: branch 'dev' does not exist"),
         ("SELECT * FROM compact_table('pieces', where => 'nope = 1')", "there is no column 'nope'"),
         ("SELECT * FROM remove_orphans('pieces', older_than => '1h')", "less than 24 hours ago"),
+        ("SELECT * FROM expire_snapshots('pieces', snapshot_ids => array(5))", "names 5, which the table does not"),
     ],
 )
 def test_wrong_arguments_are_told_before_anything_runs(door: Lake, sql: str, message: str) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from iceberg_compact_sql.errors import InvalidArgumentError
 from iceberg_compact_sql.procedures.compact_table import PROCEDURE as COMPACT
 from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.sql.binding import Given, bind
+from iceberg_compact_sql.sql.grammar import parse_call
 from iceberg_compact_sql.sql.parameters import Arguments, Procedure
-from iceberg_compact_sql.sql.units import Months, on_this_machine, parse_duration_ms, parse_size, parse_time_ms
+from iceberg_compact_sql.sql.units import Months, parse_duration_ms, parse_size, parse_time_ms, plain_python
 
 MB = 1024 * 1024
 
@@ -205,10 +207,21 @@ ODD_VALUES = [
 def test_every_value_for_every_parameter_is_bound_or_refused_by_name(procedure: Procedure) -> None:
     for parameter in procedure.parameters:
         for value in ODD_VALUES:
-            given = [Given(on_this_machine(value), parameter.name)]
+            given = [Given(plain_python(value), parameter.name)]
             if parameter.name != "table" and procedure.parameter("table"):
                 given.append(Given("db.t", "table"))
             try:
                 bind(procedure, given, now_ms=0, time_zone=lambda: "Europe/Berlin")
             except InvalidArgumentError as error:
                 assert str(error).startswith(f"{procedure.name}: ")
+
+
+def test_values_of_numpy_are_pythons() -> None:
+    when = np.datetime64("2026-01-01T00:00:00", "ns")
+    given = {"min_input_files": np.int64(2), "min_score": np.float32(0.5), "rewrite_all": np.bool_(True)}
+    arguments = bound("t", **{name: plain_python(value) for name, value in given.items()})
+    assert (arguments["min_input_files"], arguments["min_score"], arguments["rewrite_all"]) == (2, 0.5, True)
+    assert plain_python(when) == dt.datetime(2026, 1, 1).astimezone()
+    assert plain_python(np.array([1, 2])) == [1, 2]
+    call = parse_call("CALL p(:a, :b)", args={"a": np.int64(3), "b": [np.int32(1)]})
+    assert call is not None and [given.value for given in call.arguments] == [3, [1]]
