@@ -42,6 +42,7 @@ from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_m
 
 from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.table.partitions import EXACT_DECIMALS
+from iceberg_compact_sql.table.pyiceberg_internals.quick_maps import with_quick_maps
 
 # pyiceberg's schemas say list<long>; the spec and Java say list<int>, and Java fails on the other.
 _EQUALITY_IDS = NestedField(
@@ -158,6 +159,7 @@ def write_manifest_entries(
         schema_name="manifest_entry",
         metadata=_file_metadata(metadata, spec, content, compression),
     ) as writer:
+        writer.writer = with_quick_maps(writer.writer)
         for start in range(0, len(entries), _BLOCK_ENTRIES):
             writer.write_block(list(entries[start : start + _BLOCK_ENTRIES]))
         length = writer.tell()
