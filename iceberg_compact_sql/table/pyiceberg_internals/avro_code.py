@@ -18,6 +18,8 @@ from pyiceberg.avro.reader import StructReader
 from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from iceberg_compact_sql.table.pyiceberg_internals.avro_names import spelled_out
+
 # Takes a decoder of some blocks, and of each how many records it holds and where it ends; a list of values a record.
 ReadRows = Callable[[BinaryDecoder, Sequence[tuple[int, int]]], list[list[Any]]]
 
@@ -75,7 +77,7 @@ def rows_reader(schema_text: bytes, field_ids: tuple[int, ...]) -> ReadRows:
     code = _Code({field: at for at, field in enumerate(field_ids)})
     values = [f"v{at}" for at in range(len(field_ids))]
     code.line(_DEPTH, f"{' = '.join(values)} = None")
-    code.record(json.loads(schema_text), _DEPTH)
+    code.record(spelled_out(json.loads(schema_text)), _DEPTH)
     code.line(_DEPTH, f"append([{', '.join(values)}])")
     exec(compile(f"{_HEAD}{''.join(code.lines)}{_TAIL}", "<avro>", "exec"), code.names)
     made: ReadRows = code.names["read_rows"]
@@ -190,7 +192,6 @@ class _Code:
             for field in kind["fields"] or ({"type": "null"},):
                 self._skip(field["type"], depth)
         elif name == "fixed":
-            self._kinds[kind.get("name", "")] = kind
             self.line(depth, f"skip({int(kind['size'])})")
         elif name == "array":
             self._blocks(depth, lambda count, deeper: self._skip_items(kind["items"], count, deeper), sized=_SKIP_SIZED)

@@ -17,15 +17,19 @@ _to_avro = AvroSchemaConversion.iceberg_to_avro
 
 
 def _read(self: AvroSchemaConversion, avro_schema: dict[str, Any]) -> Schema:
-    return _to_iceberg(self, _spelled_out(avro_schema, {}))
+    return _to_iceberg(self, spelled_out(avro_schema))
 
 
 def _written(self: AvroSchemaConversion, schema: Schema, schema_name: str | None = None) -> Any:
     return _told_apart(_to_avro(self, schema, schema_name), {})
 
 
-def _spelled_out(node: Any, defined: dict[str, Any]) -> Any:
+def spelled_out(schema: dict[str, Any]) -> Any:
     """The schema with the definition in place of every name of a fixed type."""
+    return _spelled_out(schema, {})
+
+
+def _spelled_out(node: Any, defined: dict[str, Any]) -> Any:
     if isinstance(node, str):
         return defined.get(node, node)
     if isinstance(node, list):

@@ -25,9 +25,9 @@ def with_quick_maps(writer: Writer) -> Writer:
         return OptionWriter(with_quick_maps(writer.option))
     if isinstance(writer, MapWriter) and isinstance(writer.key_writer, IntegerWriter):
         if isinstance(writer.value_writer, IntegerWriter):
-            return _IntegersWriter()
+            return _IntegersWriter()  # type: ignore[no-untyped-call]
         if isinstance(writer.value_writer, BinaryWriter):
-            return _BytesWriter()
+            return _BytesWriter()  # type: ignore[no-untyped-call]
     return writer
 
 
