@@ -54,6 +54,8 @@ def leaf_converter(name: str, source: pa.DataType, target: pa.DataType, *, forma
         return _cast(target)
     elif _is_bytes(target) and _is_bytes(source):
         return _bytes(source, target)
+    elif pa.types.is_fixed_size_binary(source) and pa.types.is_binary(target):
+        return _cast(target)
     elif pa.types.is_duration(source) and pa.types.is_int64(target):
         return lambda array: array.view(pa.int64())
     raise ProjectionError(f"column '{name}' is stored as {source}, which cannot be read as {target}")

@@ -313,6 +313,13 @@ CASES = [
         [("abc",)],
     ),
     Case(
+        "bytes of one length in an imported file",
+        [with_id("a", pa.binary(3), 1)],
+        [(b"abc",), (None,), (b"\0\xff\1",)],
+        [optional(1, "a", BinaryType())],
+        [(b"abc",), (None,), (b"\0\xff\1",)],
+    ),
+    Case(
         "names with dots",
         [with_id("a.b", pa.int32(), 1), with_id("a", point(pa.int32()), 2)],
         [(1, {"a": 2})],
