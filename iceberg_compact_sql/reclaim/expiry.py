@@ -75,7 +75,8 @@ def plan_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | N
     plan = _plan(table.metadata, request, reader, with_files=not options.keep_files)
     if options.keep_files:
         return plan
-    left_over = _left_over(reader, table.metadata, plan.retention.kept, quarantine.runs(stores, table.metadata)[1])
+    pending = quarantine.not_yet_deleted(stores, quarantine.runs(stores, table.metadata)[1])
+    left_over = _left_over(reader, table.metadata, plan.retention.kept, pending)
     known = {same_file_key(file.path) for file in plan.files}
     extra = tuple(file for key, file in left_over.items() if key not in known)
     return ExpiryPlan(plan.retention, plan.files + extra, plan.spec_ids, plan.schema_ids)
@@ -135,7 +136,7 @@ def run_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | No
 
     quarantined, pending = quarantine.runs(stores, fresh.metadata)
     quarantine.purge(stores, quarantined, request.now_ms)
-    others = [one for one in pending if one.journal not in journals]
+    others = quarantine.not_yet_deleted(stores, [one for one in pending if one.journal not in journals])
     files = _still_unneeded(reader, base, fresh.metadata, plan, others)
     events.reach("expire.delete", files=len(files))
     failures = _remove(stores, fresh.metadata, files, run_id, request.now_ms, options)

@@ -114,6 +114,16 @@ def runs(stores: Stores, metadata: TableMetadata) -> tuple[list[QuarantinedRun],
     return quarantined, pending
 
 
+def not_yet_deleted(stores: Stores, pending: Iterable[PendingDeletes]) -> list[PendingDeletes]:
+    """Unfinished deletions with only the files that are still there: what the interrupted run did is done."""
+    rest = []
+    for one in pending:
+        states = stores.each(lambda file: stores.stat(file.path), one.files)
+        files = tuple(file for file, state in zip(one.files, states, strict=True) if state is not None)
+        rest.append(PendingDeletes(one.journal, files))
+    return rest
+
+
 def _parsed(stores: Stores, path: str) -> Any:
     content = stores.read(path)
     try:

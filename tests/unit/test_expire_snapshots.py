@@ -368,6 +368,29 @@ def test_running_again_after_a_crash_finishes_the_work(table: Table, point: str)
     check_whole(table)
 
 
+def test_running_again_counts_only_what_the_crash_left(table: Table) -> None:
+    append(table, 1)
+    table.overwrite(rows(2))
+    planned = plan_expiry(table, ALL)
+    calls: list[object] = []
+
+    def crash(reached: str, facts: object) -> None:
+        if reached == "reclaim.delete":
+            calls.append(facts)
+            if len(calls) == 3:
+                raise Stop
+
+    with events.listening(crash), contextlib.suppress(Stop):
+        run_expiry(table, ALL, ExpiryOptions(workers=1))
+    left = [file for file in planned.files if Path(file.path.removeprefix("file://")).exists()]
+    assert 0 < len(left) < len(planned.files)
+    assert sorted(f.path for f in plan_expiry(table.refresh(), ALL).files) == sorted(f.path for f in left)
+    result = run_expiry(table, ALL)
+    assert (sum(result.deleted.values()), result.freed_bytes) == (len(left), sum(f.size_bytes for f in left))
+    assert not list(Path(table.location().removeprefix("file://")).rglob("*.pending.json"))
+    check_whole(table)
+
+
 def test_a_failed_delete_is_counted_and_done_by_the_next_run(table: Table) -> None:
     append(table, 1)
     path = Path(next(iter(table.inspect.files()["file_path"].to_pylist())).removeprefix("file://"))
