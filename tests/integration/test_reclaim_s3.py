@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from iceberg_compact_sql.errors import IcebergCompactError, UnsupportedError
@@ -137,3 +140,35 @@ def test_a_spelling_that_leaves_doubt_stops_the_run(table: Table, client: Any) -
 def test_a_bucket_is_refused(table: Table, s3_server: S3Server) -> None:
     with pytest.raises(UnsupportedError, match="whole bucket"):
         OrphanSearch(table, later(location=f"s3://{s3_server.bucket}/"))
+
+
+def test_a_store_that_is_down_is_told_and_not_asked_key_by_key() -> None:
+    asked: list[str] = []
+
+    class Down(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            answer = b"<Error><Code>InternalError</Code><Message>try later</Message></Error>"
+            self.send_response(500)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: the test says what matters."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Down) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        properties = {
+            "s3.endpoint": f"http://127.0.0.1:{server.server_address[1]}",
+            "s3.access-key-id": "x",
+            "s3.secret-access-key": "x",
+            "s3.region": "us-east-1",
+        }
+        paths = [f"s3://lake/{i}" for i in range(50)]
+        failures = Stores(PyArrowFileIO(properties)).delete(paths)
+        server.shutdown()
+    assert list(failures) == paths
+    assert all("try later" in reason for reason in failures.values())
+    assert len(asked) < 10
