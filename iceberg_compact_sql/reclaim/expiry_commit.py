@@ -119,7 +119,8 @@ def _removed_by(
     planned = len(plan.retention.expired)
     if validates_in_process(base):
         return planned
-    log = committed.metadata.metadata_log
+    # Not every server keeps a log: an entry older than the base says nothing.
+    log = [e for e in committed.metadata.metadata_log if e.timestamp_ms >= base.metadata.last_updated_ms]
     replaced = log[-1].metadata_file if log else base.metadata_location
     if replaced == base.metadata_location:
         # A server that has nothing left to remove writes no version of its own and answers with that of the others.

@@ -129,8 +129,8 @@ class OrphanSearch:
         found = []
         for folder in dict.fromkeys((quarantine.metadata_root(metadata), join(metadata.location, "metadata"))):
             if listed_by_user or relative_to(split_location(self._root), split_location(folder)) is None:
-                names = self._stores.walk(folder, lambda relative: "/" not in relative)
-                found += [file.path for file in names if is_table_metadata(file.path)]
+                # No folder has such a name, so none is entered.
+                found += [file.path for file in self._stores.walk(folder, is_table_metadata)]
         return [path for path in found if self._valid.standing(path) is Standing.UNKNOWN]
 
     def _search_here(self, file_list: Iterable[tuple[str, int | None]] | None) -> tuple[int, list[StoredFile]]:
