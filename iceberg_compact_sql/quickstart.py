@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.table import Table
 from rich.console import Console
+from rich.markup import escape
 
 from iceberg_compact_sql.demo_lake import COMMITS, DAYS, DELETES, TABLE, make_demo_table
-from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError
 from iceberg_compact_sql.report.render import console_for_people, print_histogram, print_table
 from iceberg_compact_sql.sql.session import session_view
-from iceberg_compact_sql.table.catalogs import open_catalog
+from iceberg_compact_sql.table.catalogs import make_folder, open_catalog
 
 _MARKER = ".iceberg-compact-sql-demo"
 _TARGET = "2MB"
@@ -24,7 +26,7 @@ _PLAN_COLUMNS = ("partition", "action", "data_files", "delete_files", "input_byt
 def take_tour(spark: Any, warehouse: Path) -> None:
     """Make the demo lake in a folder that `prepare_folder` made ready, and show every step, before and after."""
     console = console_for_people()
-    console.print(f"\n[bold]1. A table that rots[/bold]: {TABLE} in {warehouse}", highlight=False)
+    console.print(f"\n[bold]1. A table that rots[/bold]: {TABLE} in {escape(str(warehouse))}", highlight=False)
     told = f"   {COMMITS} commits, each with a small file for each of {DAYS} days, and {DELETES} deletes"
     console.print(told, highlight=False)
     with console.status("writing it"):
@@ -45,7 +47,8 @@ def take_tour(spark: Any, warehouse: Path) -> None:
     console.print(f"\n{rows_before:,} rows before, {rows_after:,} rows after: {same}.", highlight=False)
     console.print("Go on with:", highlight=False)
     for statement in ("CALL help()", "CALL help('compact_table')", f"CALL maintain_table('{TABLE}', dry_run => true)"):
-        console.print(f'   iceberg-compact-sql run --warehouse {warehouse} "{statement}"', highlight=False)
+        command = f'   iceberg-compact-sql run --warehouse {shlex.quote(str(warehouse))} "{statement}"'
+        console.print(command, highlight=False, markup=False)
 
 
 def prepare_folder(warehouse: Path) -> None:
@@ -62,7 +65,10 @@ def prepare_folder(warehouse: Path) -> None:
             value=str(warehouse),
             hint="Give an empty or a new folder: --warehouse DIR.",
         )
-    warehouse.mkdir(parents=True, exist_ok=True)
+    try:
+        make_folder(warehouse.absolute())
+    except IcebergCompactError as error:
+        raise error.with_procedure("quickstart")  # noqa: B904 - the same error, named
     marker.write_text("made by iceberg-compact-sql quickstart; may be deleted as a whole\n")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from iceberg_compact_sql.sql.flavour import is_connect
 from iceberg_compact_sql.sql.parameters import Column, Row
 
 
@@ -21,10 +22,28 @@ class Answer:
         return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
 
 
+def spark_schema(columns: tuple[Column, ...]) -> Any:
+    """Columns as a StructType, made without a JVM: `analyze` runs in a worker."""
+    from pyspark.sql import types
+
+    by_name = {
+        "int": types.IntegerType(),
+        "bigint": types.LongType(),
+        "double": types.DoubleType(),
+        "boolean": types.BooleanType(),
+        "string": types.StringType(),
+        "timestamp": types.TimestampType(),
+    }
+    return types.StructType([types.StructField(column.name, by_name[column.type]) for column in columns])
+
+
 def as_dataframe(spark: Any, answer: Answer) -> Any:
     """A DataFrame over the rows themselves (a local relation): no job, and never a second run of the call."""
     import pyarrow as pa
 
+    if not answer.rows and is_connect(spark):
+        # Connect's client reads no schema off a table without rows.
+        return spark.createDataFrame([], spark_schema(answer.columns))
     types = {
         "int": pa.int32(),
         "bigint": pa.int64(),

@@ -59,21 +59,6 @@ def result_columns(name: str) -> tuple[Column, ...]:
     return procedure.dry_run_columns or procedure.columns
 
 
-def spark_schema(columns: tuple[Column, ...]) -> Any:
-    """Columns as a StructType, made without a JVM: `analyze` runs in a worker."""
-    from pyspark.sql import types
-
-    by_name = {
-        "int": types.IntegerType(),
-        "bigint": types.LongType(),
-        "double": types.DoubleType(),
-        "boolean": types.BooleanType(),
-        "string": types.StringType(),
-        "timestamp": types.TimestampType(),
-    }
-    return types.StructType([types.StructField(column.name, by_name[column.type]) for column in columns])
-
-
 def planned_rows(name: str, view: SessionView, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Row]:
     """The rows that `CALL name(..., dry_run => true)` gives; changes nothing."""
     procedure = procedures()[name]
@@ -159,9 +144,10 @@ def _register(spark: Any, name: str, view: SessionView) -> None:
             from pyspark.sql.udtf import AnalyzeResult
 
             from iceberg_compact_sql.sql import functions
+            from iceberg_compact_sql.sql.answer import spark_schema
 
             functions.check(name, view, args, kwargs)
-            return AnalyzeResult(schema=functions.spark_schema(functions.result_columns(name)))
+            return AnalyzeResult(schema=spark_schema(functions.result_columns(name)))
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[Row]:
             from iceberg_compact_sql.sql import functions

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -148,8 +148,22 @@ def _properties(view: SessionView, name: str) -> dict[str, str]:
 def _embedded_properties(view: SessionView) -> dict[str, str]:
     assert view.embedded_warehouse is not None
     folder = _embedded_folder(view.embedded_warehouse)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     return {"type": "sql", "uri": sqlite_uri(folder / "catalog.db"), "warehouse": f"file://{folder}"}
+
+
+def make_folder(folder: Path) -> None:
+    """Have the folder of the embedded catalog; one that cannot hold tables is refused."""
+    refused: dict[str, Any] = {"argument": "warehouse", "value": str(folder)}
+    if "#" in str(folder) or "?" in str(folder):
+        # pyiceberg takes paths for URLs and would write to what stands before such a character.
+        message = f"the warehouse {str(folder)!r} has a '#' or '?' in its path, where tables cannot be written"
+        raise InvalidArgumentError(message, hint="Give a folder of another name.", **refused)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"the warehouse {str(folder)!r} cannot be made: {error.strerror}"
+        raise InvalidArgumentError(message, hint="Give a folder that you may write to.", **refused) from None
 
 
 def _embedded_folder(warehouse: str) -> Path:

@@ -26,6 +26,8 @@ def test_every_way_in(kind: str, tmp_path: Path) -> None:
     assert facts["expired"]["expired_snapshots_count"] == FILES
     assert facts["expired"]["deleted_data_files_count"] == FILES
     assert facts["again"]["rewritten_data_files_count"] == 0
+    orphans = "struct<orphan_file_location:string,bytes:bigint,last_modified_at:timestamp,deleted:boolean>"
+    assert facts["nothing"] == [orphans, 0]
     assert len(facts["maintained"]) == 5 and "failed" not in facts["maintained"]
     rows = rows_left(tmp_path / "lake")
     assert rows == list(range(2 * FILES))

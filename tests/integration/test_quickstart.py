@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,11 @@ from pathlib import Path
 from pyiceberg.catalog.sql import SqlCatalog
 
 from iceberg_compact_sql.demo_lake import COMMITS, DAYS, DELETES, ROWS_PER_FILE, TABLE, make_demo_table
+from iceberg_compact_sql.table.jdbc_uri import sqlite_uri
 from tests.support.java import Lake
 
 ROOT = Path(__file__).parents[2]
+FOLDER = "the lake's [bold] ü %41"
 ROWS = COMMITS * DAYS * ROWS_PER_FILE - DELETES * ROWS_PER_FILE // 2
 
 
@@ -21,7 +24,7 @@ def test_the_tour(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
     environment |= {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "iceberg_compact_sql.cli", "quickstart", "--master", "local[2]"],
+        [sys.executable, "-m", "iceberg_compact_sql.cli", "quickstart", "--master", "local[2]", "--warehouse", FOLDER],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -41,9 +44,11 @@ def test_the_tour(tmp_path: Path) -> None:
     # Nothing but the JVM's own word about its modules, and nothing outside the lake.
     noise = [line for line in done.stderr.splitlines() if "incubator" not in line]
     assert noise == []
-    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["lake"]
-    lake = tmp_path / "lake"
-    catalog = SqlCatalog("local", uri=f"sqlite:///{lake / 'catalog.db'}", warehouse=lake.as_uri())
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == [FOLDER]
+    # What it proposes to go on with can be pasted into a shell.
+    assert f"run --warehouse {shlex.quote(FOLDER)} " in shown and f"in {FOLDER}" in shown
+    lake = tmp_path / FOLDER
+    catalog = SqlCatalog("local", uri=sqlite_uri(lake / "catalog.db"), warehouse=f"file://{lake}")
     try:
         table = catalog.load_table(TABLE)
         assert len(table.snapshots()) == 1 and table.scan().count() == ROWS

@@ -132,6 +132,8 @@ def used(spark: Any, kind: str) -> dict[str, Any]:
     expire = f"CALL expire_snapshots('{name}', older_than => current_timestamp() + INTERVAL 1 MINUTE)"
     facts["expired"] = spark.sql(expire).collect()[0].asDict()
     facts["again"] = spark.sql(f"CALL local.system.rewrite_data_files('{name}')").collect()[0].asDict()
+    nothing = spark.sql(f"CALL remove_orphans('{name}')")
+    facts["nothing"] = [nothing.schema.simpleString(), nothing.count()]
     facts["maintained"] = [row.outcome for row in spark.sql(f"CALL maintain_table('{name}')").collect()]
     return facts
 

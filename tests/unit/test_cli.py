@@ -99,3 +99,19 @@ def test_the_tour_takes_only_a_folder_of_its_own(tmp_path: Path) -> None:
         assert done.exit_code == 1
         assert "is not empty and is no demo lake" in done.output and "--warehouse DIR" in done.output
     assert (foreign / "precious").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("a#b/lake", "has a '#' or '?' in its path"),
+        ("a?b", "has a '#' or '?' in its path"),
+        ("file/lake", "cannot be made: Not a directory"),
+    ],
+)
+def test_the_tour_needs_a_folder_that_can_hold_tables(tmp_path: Path, folder: str, message: str) -> None:
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(main, ["quickstart", "--warehouse", str(tmp_path / folder)])
+    assert done.exit_code == 1
+    assert done.output.startswith("quickstart: the warehouse") and message in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
