@@ -7,11 +7,14 @@ from collections.abc import Mapping
 
 _SECRET_WORDS = (
     r"password|passwd|pwd|secret|token|credential|access[-_.]?key|account[-_.]?key|private[-_.]?key"
-    r"|connection[-_.]?string|signature|sas"
+    r"|connection[-_.]?string|signature|sas|authorization|api[-_.]?key"
 )
 _SECRET_KEY = re.compile(rf"(?:{_SECRET_WORDS})", re.IGNORECASE)
 # `https://user:password@host` and `//user:password@host`; the user goes too, it is half of a credential.
-_URI_USER = re.compile(r"(//)[^/@\s'\"]*:[^/@\s'\"]*@")
+# A password may have an @ in it, as people write them: all up to the last one goes.
+_URI_USER = re.compile(r"(//)[^/\s'\"]*:[^/\s'\"]*@")
+# The signature of a SAS token.
+_SIGNATURE = re.compile(r"([?&]sig=)[^&\s'\"]+", re.IGNORECASE)
 # key=value, key: value, 'key': 'value', "key":"value" where the key smells of a secret.
 _KEY_VALUE = re.compile(
     rf"((?:[\w.\-]*(?:{_SECRET_WORDS})[\w.\-]*)['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s,;&'\"(){{}}\]\[]+)",
@@ -46,6 +49,7 @@ def redact(text: object, properties: Mapping[str, object] | None = None) -> str:
         elif is_secret(key) and len(str(value)) >= _SHORTEST_SECRET:
             clean = clean.replace(str(value), MASK)
     clean = _URI_USER.sub(rf"\1{MASK}@", clean)
+    clean = _SIGNATURE.sub(rf"\1{MASK}", clean)
     clean = _BEARER.sub(rf"\1 {MASK}", clean)
     return _KEY_VALUE.sub(_mask_value, clean)
 

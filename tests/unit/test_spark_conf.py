@@ -184,6 +184,10 @@ SECRETS = [
     "Authorization: Bearer hunter2hunter2",
     "jdbc:postgresql://h/db?user=a&password=hunter2&ssl=true",
     "credential: hunter2",
+    "postgresql://joe:p@hunter2@db/x",
+    "https://account.blob.core.windows.net/c/f?sv=2024&sig=hunter2%3D&se=x",
+    "header.Authorization=hunter2",
+    "{'header.X-Api-Key': 'hunter2'}",
 ]
 
 
