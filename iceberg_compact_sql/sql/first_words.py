@@ -50,12 +50,18 @@ def _skip_blank(sql: str, at: int) -> int:
         if sql[at].isspace():
             at += 1
         elif sql.startswith("--", at):
-            end = sql.find("\n", at)
-            at = len(sql) if end < 0 else end + 1
+            at = line_comment_end(sql, at)
         elif sql.startswith("/*", at):
             at = comment_end(sql, at)
         else:
             break
+    return at
+
+
+def line_comment_end(sql: str, at: int) -> int:
+    """The line break that ends the comment which starts at `at`; one with a backslash before it ends none in Spark."""
+    while at < len(sql) and (sql[at] not in "\r\n" or sql[at - 1 : at + 1] == "\\\n"):
+        at += 1
     return at
 
 

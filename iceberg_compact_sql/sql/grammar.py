@@ -16,6 +16,7 @@ from iceberg_compact_sql.errors import CallSyntaxError
 from iceberg_compact_sql.sql.binding import Given
 from iceberg_compact_sql.sql.first_words import called_name
 from iceberg_compact_sql.sql.literals import Evaluator, Reading, sql_literal, unquote
+from iceberg_compact_sql.sql.statements import without_line_comments
 
 # What other dialects write between the name of an argument and its value.
 _NOT_THE_ARROW = (TokenType.EQ, TokenType.COLON_EQ, TokenType.ARROW)
@@ -160,7 +161,7 @@ def _argument_nodes(sql: str, start: int, reading: Reading) -> list[exp.Expressi
     dialect = CallDialect()
     dialect.escapes = reading.escapes
     # What stands before the arguments is blanked, not cut: positions stay those of the statement.
-    blanked = "".join(c if c == "\n" else " " for c in sql[:start]) + sql[start:]
+    blanked = "".join(c if c == "\n" else " " for c in sql[:start]) + without_line_comments(sql, start)[start:]
     tokens = dialect.tokenize(blanked)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iceberg_compact_sql.sql.first_words import comment_end
+from iceberg_compact_sql.sql.first_words import comment_end, line_comment_end
 
 
 def split_statements(text: str) -> list[str]:
@@ -17,8 +17,7 @@ def split_statements(text: str) -> list[str]:
     has_words = False
     while at < len(text):
         if text.startswith("--", at):
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
+            at = line_comment_end(text, at)
         elif text.startswith("/*", at):
             at = comment_end(text, at)
         elif text[at] == ";":
@@ -28,11 +27,29 @@ def split_statements(text: str) -> list[str]:
             has_words = False
         else:
             has_words = has_words or not text[at].isspace()
-            at = _quote_end(text, at) if text[at] in "'\"`" else at + 1
+            at = quote_end(text, at) if text[at] in "'\"`" else at + 1
     return [*statements, text[start:].strip()] if has_words else statements
 
 
-def _quote_end(text: str, at: int) -> int:
+def without_line_comments(text: str, at: int) -> str:
+    """The text with blanks for its comments to the end of a line, from `at` on; the rest keeps its place."""
+    if "--" not in text:
+        return text
+    parts: list[str] = []
+    start = 0
+    while at < len(text):
+        if text.startswith("--", at):
+            end = line_comment_end(text, at)
+            parts += [text[start:at], *(c if c == "\n" else " " for c in text[at:end])]
+            start = at = end
+        elif text.startswith("/*", at):
+            at = comment_end(text, at)
+        else:
+            at = quote_end(text, at) if text[at] in "'\"`" else at + 1
+    return "".join((*parts, text[start:]))
+
+
+def quote_end(text: str, at: int) -> int:
     """Just past a quoted part; a backslash hides the next character except in identifiers and raw strings."""
     quote = text[at]
     raw = at > 0 and text[at - 1] in "rR" and not (at > 1 and (text[at - 2].isalnum() or text[at - 2] == "_"))

@@ -253,3 +253,12 @@ def test_random_text_is_read_refused_or_not_ours(text: str) -> None:
     except CallSyntaxError:
         return
     assert call is None or call.parts
+
+
+def test_a_comment_goes_on_after_a_backslash_as_in_spark() -> None:
+    assert parse_call("-- not yet \\\nCALL p('t')") is None
+    assert parse_call("-- done \\ \nCALL p('t')") is not None
+    call = parse_call("CALL p('a', -- one \\\n'b',\n'c--\\\nd', /* -- */ x => 1 -- 'e' \\\n)\n)")
+    assert call is not None
+    assert [(given.name, given.value) for given in call.arguments] == [(None, "a"), (None, "c--\nd"), ("x", 1)]
+    assert (call.arguments[1].line, call.arguments[1].column) == (3, 1)

@@ -25,6 +25,7 @@ from iceberg_compact_sql.sql.statements import split_statements
         (r"SELECT `a\`; SELECT 1", [r"SELECT `a\`", "SELECT 1"]),
         ("-- one; two\nSELECT 1; -- the end;", ["-- one; two\nSELECT 1"]),
         ("/* a; /* b; */ c; */ SELECT 1; /* only; a note */", ["/* a; /* b; */ c; */ SELECT 1"]),
+        ("-- goes on; \\\nhere;\nSELECT 1; SELECT 2", ["-- goes on; \\\nhere;\nSELECT 1", "SELECT 2"]),
         ("-- it's\nSELECT 1; SELECT 2", ["-- it's\nSELECT 1", "SELECT 2"]),
         ("SELECT 'open; SELECT 1", ["SELECT 'open; SELECT 1"]),
         ("/* open; SELECT 1", []),
