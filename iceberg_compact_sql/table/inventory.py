@@ -181,16 +181,17 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     pruner = None
     if where is not None and not isinstance(where, AlwaysTrue):
         pruner = FilePruner(where, metadata.schema(), specs)
-    reader = _ManifestsReader(table, schemas, pruner)
+    reader = _ManifestsReader(schemas, pruner)
     with _no_search_for_garbage():
-        for manifest in manifests:
-            if manifest.content == ManifestContent.DELETES:
-                with readable("manifest", manifest.manifest_path):
-                    reader.read_deletes(manifest)
-        for manifest in manifests:
-            if manifest.content == ManifestContent.DATA and (pruner is None or pruner.manifest_may_match(manifest)):
-                with readable("manifest", manifest.manifest_path):
-                    reader.read_files(manifest)
+        deletes = [manifest for manifest in manifests if manifest.content == ManifestContent.DELETES]
+        for manifest, contents in record.read_ahead(deletes, table.io):
+            with readable("manifest", manifest.manifest_path):
+                reader.read_deletes(manifest, contents())
+        data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
+        wanted = [manifest for manifest in data if pruner is None or pruner.manifest_may_match(manifest)]
+        for manifest, contents in record.read_ahead(wanted, table.io):
+            with readable("manifest", manifest.manifest_path):
+                reader.read_files(manifest, contents())
     index = DeleteIndex(
         reader.deletes,
         unpartitioned_specs=_unpartitioned(specs),
@@ -234,8 +235,7 @@ def _no_search_for_garbage() -> Iterator[None]:
 class _ManifestsReader:
     """Gathers live files and deletes from manifests; delete manifests come first, as they say which keys matter."""
 
-    def __init__(self, table: Table, schemas: Sequence[Schema], pruner: FilePruner | None) -> None:
-        self._io = table.io
+    def __init__(self, schemas: Sequence[Schema], pruner: FilePruner | None) -> None:
         self._schemas = schemas
         self._pruner = pruner
         # By spec and key; the key of a partition without floats is the partition itself.
@@ -247,8 +247,8 @@ class _ManifestsReader:
         self.file_keys: dict[str, KeyRanges] = {}
         self.delete_keys: dict[str, KeyRanges] = {}
 
-    def read_deletes(self, manifest: ManifestFile) -> None:
-        for values in record.read_live_records(manifest, self._io, metrics=True):
+    def read_deletes(self, manifest: ManifestFile, contents: bytes) -> None:
+        for values in record.read_live_records(manifest, contents, metrics=True):
             equality = values[record.CONTENT] == DataFileContent.EQUALITY_DELETES.value
             file_format = values[record.FORMAT].upper()
             kind = DeleteKind.EQUALITY if equality else DeleteKind.POSITION
@@ -281,12 +281,12 @@ class _ManifestsReader:
                         self._key_types[column] = self._type_of(column)
                 self.delete_keys[delete.path] = self._key_ranges(values, equality_ids)
 
-    def read_files(self, manifest: ManifestFile) -> None:
+    def read_files(self, manifest: ManifestFile, contents: bytes) -> None:
         pruner, append = self._pruner, self.files.append
         spec_id = manifest.partition_spec_id
         partitions, formats = self._partitions.setdefault(spec_id, {}), self._formats
         keys = tuple(self._key_types)
-        for values in record.read_live_records(manifest, self._io, metrics=pruner is not None or bool(keys)):
+        for values in record.read_live_records(manifest, contents, metrics=pruner is not None or bool(keys)):
             # One step for all of them: a table may have a million files.
             (
                 snapshot_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo, IsNull
+from pyiceberg.io import InputFile
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -105,7 +107,7 @@ def test_entries_are_decoded_as_pyiceberg_decodes_them(catalog: SqlCatalog, form
     assert snapshot is not None
     decoded = 0
     for manifest in snapshot.manifests(table.io):
-        ours = list(records.read_live_records(manifest, table.io, metrics=True))
+        ours = list(records.read_live_records(manifest, records.read_contents(manifest, table.io), metrics=True))
         theirs = read_entries(manifest, table.io)
         decoded += len(ours)
         for values, entry in zip(ours, theirs, strict=True):
@@ -130,7 +132,7 @@ def test_entries_are_decoded_as_pyiceberg_decodes_them(catalog: SqlCatalog, form
             metrics = (file.value_counts, file.null_value_counts, file.nan_value_counts)
             expected = [dict(found) for found in (*metrics, file.lower_bounds, file.upper_bounds)]
             assert [dict(found) for found in values[records.VALUE_COUNTS :]] == expected
-        without = list(records.read_live_records(manifest, table.io, metrics=False))
+        without = list(records.read_live_records(manifest, records.read_contents(manifest, table.io), metrics=False))
         assert without == [values[: records.VALUE_COUNTS] for values in ours]
     assert decoded == 6
 
@@ -179,9 +181,9 @@ def test_partition_values_of_every_type_are_what_was_written(catalog: SqlCatalog
         spec_id=0,
         compression="deflate",
     )
-    found = [
-        values[records.PARTITION] for values in records.read_live_records(written.listed(1, 1), table.io, metrics=False)
-    ]
+    manifest = written.listed(1, 1)
+    contents = records.read_contents(manifest, table.io)
+    found = [values[records.PARTITION] for values in records.read_live_records(manifest, contents, metrics=False)]
     assert [list(map(repr, row)) for row in found] == [list(map(repr, row)) for row in rows]
 
 
@@ -217,11 +219,40 @@ def test_filters_pass_over_manifests_partitions_and_files(catalog: SqlCatalog) -
     snapshot = table.refresh().current_snapshot()
     assert snapshot is not None
     for manifest in snapshot.manifests(table.io):
-        entries = list(records.read_live_records(manifest, table.io, metrics=False))
+        entries = list(records.read_live_records(manifest, records.read_contents(manifest, table.io), metrics=False))
         if all(values[records.PARTITION] == ("b",) for values in entries):
             Path(manifest.manifest_path.removeprefix("file://")).unlink()
     assert len(read_inventory(table, "main", EqualTo("kind", "c")).files) == 1
     with pytest.raises(FileNotFoundError):
+        read_inventory(table, "main")
+
+
+def test_manifests_are_read_ahead_and_used_in_their_order(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = handmade.make_table(catalog)
+    for number in range(12):
+        handmade.append(table, [{"id": number, "name": "a"}])
+    snapshot = table.refresh().current_snapshot()
+    assert snapshot is not None
+    paths = [manifest.manifest_path for manifest in snapshot.manifests(table.io)]
+    last = Path(paths[-1].removeprefix("file://"))
+    opened: list[str] = []
+    at_once = threading.Barrier(8)
+    open_input = table.io.new_input
+
+    def watched(location: str) -> InputFile:
+        if location in paths:
+            opened.append(location)
+            # The first eight only get on together.
+            if location in paths[:8]:
+                at_once.wait(60)
+        return open_input(location)
+
+    monkeypatch.setattr(table.io, "new_input", watched)
+    in_order = [file.path for file in read_inventory(table, "main").files]
+    assert sorted(opened) == sorted(paths)
+    assert in_order == [entry.data_file.file_path for entry in handmade.live_entries(table)]
+    last.unlink()
+    with pytest.raises(FileNotFoundError, match=last.name):
         read_inventory(table, "main")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from pyiceberg.io import FileIO
@@ -12,6 +15,9 @@ from iceberg_compact_sql.table.pyiceberg_internals.slim_avro import read_columns
 
 _DELETED = ManifestEntryStatus.DELETED.value
 _ADDED = ManifestEntryStatus.ADDED.value
+
+# Object stores take tens of milliseconds to answer; a manifest has 8 MB unless the table says otherwise.
+_READ_AT_ONCE = 8
 
 # Field ids of the specification: of the entry, of its file, and of the statistics of the file's columns.
 _ENTRY = (0, 1, 3, 4)
@@ -40,7 +46,36 @@ VALUE_COUNTS, NULL_COUNTS, NAN_COUNTS, LOWER_BOUNDS, UPPER_BOUNDS = range(
 )
 
 
-def read_live_records(manifest: ManifestFile, io: FileIO, *, metrics: bool) -> Iterator[list[Any]]:
+def read_ahead(manifests: Sequence[ManifestFile], io: FileIO) -> Iterator[tuple[ManifestFile, Callable[[], bytes]]]:
+    """The manifests in order, each with a call that gives its bytes or raises; the next ones are read meanwhile."""
+    reads = [(manifest, partial(read_contents, manifest, io)) for manifest in manifests]
+    if len(reads) < 2:
+        yield from reads
+        return
+    pool = ThreadPoolExecutor(_READ_AT_ONCE, "manifests")
+    try:
+        waiting = deque(reads)
+        under_way: deque[tuple[ManifestFile, Future[bytes]]] = deque()
+        while waiting or under_way:
+            while waiting and len(under_way) < _READ_AT_ONCE:
+                manifest, read = waiting.popleft()
+                under_way.append((manifest, pool.submit(read)))
+            ready, contents = under_way.popleft()
+            yield ready, contents.result
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def read_contents(manifest: ManifestFile, io: FileIO) -> bytes:
+    """The bytes of a manifest; fewer than its list says are an error."""
+    with io.new_input(manifest.manifest_path).open() as stream:
+        contents = stream.read()
+    if len(contents) < manifest.manifest_length:
+        raise EOFError(f"it has {len(contents)} bytes of {manifest.manifest_length}")
+    return contents
+
+
+def read_live_records(manifest: ManifestFile, contents: bytes, *, metrics: bool) -> Iterator[list[Any]]:
     """The live entries of a manifest in its order, a list of values each; positions are the constants of this module.
 
     Sequence numbers and snapshot ids are inherited as the specification says. Without `metrics` the column
@@ -48,10 +83,6 @@ def read_live_records(manifest: ManifestFile, io: FileIO, *, metrics: bool) -> I
     """
     manifest_sequence = manifest.sequence_number
     manifest_snapshot = manifest.added_snapshot_id
-    with io.new_input(manifest.manifest_path).open() as stream:
-        contents = stream.read()
-    if len(contents) < manifest.manifest_length:
-        raise EOFError(f"it has {len(contents)} bytes of {manifest.manifest_length}")
     live = 0
     for values in read_columns(contents, _ENTRY + _FILE + (_METRICS if metrics else ())):
         status = values[_STATUS]
