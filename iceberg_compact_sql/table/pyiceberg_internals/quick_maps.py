@@ -7,6 +7,7 @@ all of its time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,9 +26,9 @@ def with_quick_maps(writer: Writer) -> Writer:
         return OptionWriter(with_quick_maps(writer.option))
     if isinstance(writer, MapWriter) and isinstance(writer.key_writer, IntegerWriter):
         if isinstance(writer.value_writer, IntegerWriter):
-            return _IntegersWriter()  # type: ignore[no-untyped-call]
+            return _IntegersWriter(writer.key_writer, writer.value_writer)
         if isinstance(writer.value_writer, BinaryWriter):
-            return _BytesWriter()  # type: ignore[no-untyped-call]
+            return _BytesWriter(writer.key_writer, writer.value_writer)
     return writer
 
 
@@ -53,8 +54,9 @@ def _entries(values: Mapping[int, Any]) -> Mapping[int, Any]:
     return (values._dict or values._build_dict()) if isinstance(values, LazyDict) else values
 
 
-# Two classes: to pyiceberg, writers of one class without fields are one and the same.
-class _IntegersWriter(Writer):
+# Two classes: to pyiceberg, writers of one class with the same fields are one and the same.
+@dataclass(frozen=True)
+class _IntegersWriter(MapWriter):
     def write(self, encoder: BinaryEncoder, val: Mapping[int, int]) -> None:
         entries = _entries(val)
         parts = [_integer(len(entries))]
@@ -63,7 +65,8 @@ class _IntegersWriter(Writer):
         encoder.write(b"".join(parts) + _END if entries else _EMPTY)
 
 
-class _BytesWriter(Writer):
+@dataclass(frozen=True)
+class _BytesWriter(MapWriter):
     def write(self, encoder: BinaryEncoder, val: Mapping[int, bytes]) -> None:
         parts = [_integer(len(val))]
         for key, value in val.items():
