@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import PartitionStatisticsFile
@@ -14,6 +18,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
+from iceberg_compact_sql.table.pyiceberg_internals.avro_code import rows_reader
 from iceberg_compact_sql.table.pyiceberg_internals.slim_avro import read_columns
 from tests.support.reclaim import append, new_catalog, new_table, rows
 
@@ -60,6 +65,39 @@ def test_a_file_cut_anywhere_is_an_error_or_ends_right_after_its_header(table: T
         accepted.append((length, read))
     # Cut between header and first block it is a whole file without rows; the snapshot's own counts tell on it.
     assert [read for _, read in accepted] == [[]]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "record", "name": "a", "fields": [{"name": "b", "type": "a"}]},
+        {"type": "record", "name": "a", "fields": [{"name": "b", "type": ["null", "a"]}]},
+        {"type": "record", "name": "a", "fields": [{"name": "b", "type": {"type": "array", "items": "a"}}]},
+        functools.reduce(lambda inner, _: {"type": "array", "items": inner}, range(60), "int"),
+        "nothing",
+        ["null", "odd"],
+        {"type": "record", "fields": [{}]},
+    ],
+)
+def test_a_schema_that_makes_no_sense_is_an_error(kind: Any) -> None:
+    schema = json.dumps({"type": "record", "name": "x", "fields": [{"name": "y", "type": kind}]}).encode()
+    with pytest.raises((ValueError, KeyError)):
+        rows_reader(schema, (1,))
+
+
+def test_types_are_known_by_their_names() -> None:
+    pair = {"type": "record", "name": "pair", "fields": [{"name": "k", "type": "int"}, {"name": "v", "type": "bytes"}]}
+    kinds: list[Any] = [{"type": "array", "items": pair}, ["null", "pair"], "pair", {"type": "map", "values": "pair"}]
+    fields = [{"name": f"f{at}", "type": kind} for at, kind in enumerate(kinds)]
+    schema = {"type": "record", "name": "x", "fields": [*fields, {"name": "last", "type": "long", "field-id": 1}]}
+    one = b"\x02\x04ab"
+    record = b"\x04" + one + one + b"\0" + b"\x02" + one + one + b"\x02\x02k" + one + b"\0" + b"\x54"
+    read = rows_reader(json.dumps(schema).encode(), (1, 2))
+    assert read(new_decoder(record + record), [(1, len(record)), (1, 2 * len(record))]) == [[42, None]] * 2
+    with pytest.raises(ValueError, match="does not hold the records"):
+        read(new_decoder(record + record), [(1, len(record) + 1)])
+    with pytest.raises(ValueError, match="no branch 2"):
+        read(new_decoder(record.replace(b"\0\x02", b"\0\x04", 1)), [(1, len(record))])
 
 
 def test_a_changed_byte_in_the_frame_is_an_error(table: Table) -> None:

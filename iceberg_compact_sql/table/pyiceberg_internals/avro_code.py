@@ -48,7 +48,7 @@ _SKIP = {
 _PLAIN_NUMBERS = ("date", "time-micros", "timestamp-micros", "timestamp-nanos")
 # What else is read is left to pyiceberg.
 _FOREIGN = ("array", "bytes", "fixed", "float", "string")
-# Nothing in Iceberg comes near; a type that holds itself goes on for ever.
+# Nothing in Iceberg comes near, and Python cannot go much deeper.
 _DEEPEST = 40
 _DEPTH = 3
 _HEAD = """\
@@ -105,6 +105,7 @@ class _Code:
         }
         self._wanted = wanted
         self._kinds: dict[str, Any] = {}
+        self._open: set[str] = set()
         self._variables = 0
 
     def record(self, kind: dict[str, Any], depth: int) -> None:
@@ -199,7 +200,11 @@ class _Code:
             pair = {"type": "record", "fields": [{"type": "string"}, {"type": kind["values"]}]}
             self._blocks(depth, lambda count, deeper: self._skip_items(pair, count, deeper), sized=_SKIP_SIZED)
         elif name in self._kinds:
+            if name in self._open:
+                raise ValueError("damaged Avro file: a type holds itself")
+            self._open.add(name)
             self._skip(self._kinds[name], depth)
+            self._open.discard(name)
         else:
             raise ValueError(f"cannot skip a value of the Avro type {name!r}")
 
