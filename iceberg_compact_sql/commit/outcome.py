@@ -18,17 +18,11 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql.commit.conflicts import is_ancestor
 from iceberg_compact_sql.errors import UnsupportedError
+from iceberg_compact_sql.redaction import redact
 from iceberg_compact_sql.table.patience import Patience
 
 # A process-local check of pyiceberg that another branch moved meanwhile; nothing was sent.
 _STALE_SEQUENCE_NUMBER = re.compile(r"Cannot add snapshot with sequence number \d+ older than last sequence number")
-_CREDENTIALS = (
-    (re.compile(r"(://[^/\s:@]+):[^@\s]+@"), r"\1:***@"),
-    (
-        re.compile(r"(?i)((?:token|secret|password|credential|signature|access[-_.]?key)[\w.-]*['\"]?\s*[=:]\s*)\S+"),
-        r"\1***",
-    ),
-)
 
 
 class Rejection(Enum):
@@ -86,7 +80,5 @@ def look_patiently(
 
 def describe(error: BaseException) -> str:
     """An error in one line, without credentials."""
-    text = " ".join(str(error).split())[:400]
-    for pattern, replacement in _CREDENTIALS:
-        text = pattern.sub(replacement, text)
+    text = redact(" ".join(str(error).split()))[:400]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
+from iceberg_compact_sql.redaction import redact
 from iceberg_compact_sql.rewrite.cleaning import remove_files
 from iceberg_compact_sql.rewrite.copying import CopyPlan, may_copy, plan_copies, slice_bytes
 from iceberg_compact_sql.rewrite.encoding import writer_settings
@@ -55,8 +56,8 @@ def job_io(job: RewriteJob) -> FileIO:
 
 
 def reason_of(error: BaseException) -> str:
-    """One line that says what went wrong, naming the file where the error does."""
-    text = " ".join(str(error).split())
+    """One line that says what went wrong, naming the file where the error does, and no credential."""
+    text = " ".join(redact(error).split())
     if not text:
         return type(error).__name__
     known = isinstance(error, ProofError) or type(error).__module__.startswith("iceberg_compact_sql.")

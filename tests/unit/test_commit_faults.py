@@ -372,7 +372,7 @@ def test_errors_are_told_without_credentials() -> None:
     assert "hunter2" not in text
     assert "abc123" not in text
     assert "xyz" not in text
-    assert text.startswith("ConnectionError: postgresql://me:***@host/db")
+    assert text.startswith("ConnectionError: postgresql://***@host/db")
 
 
 def test_only_known_answers_are_certain() -> None:
