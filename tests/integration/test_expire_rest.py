@@ -54,20 +54,28 @@ def test_a_refusal_that_is_the_echo_of_our_own_commit_is_a_success(
     assert needed(table.refresh()) == on_disk(table)
 
 
-@pytest.mark.parametrize("retained", [1, 4], ids=["one retained", "most retained"])
-def test_of_two_expiries_at_once_each_counts_what_it_did(table: Table, retained: int) -> None:
-    """The server refuses to remove more snapshots than there are, and takes fewer without a word."""
-    by_age = ExpiryRequest(now_ms=FUTURE_MS, older_than_ms=FUTURE_MS, retain_last=retained)
+@pytest.mark.parametrize(
+    ("retained", "others", "counts"),
+    [(1, "same", (4, 0)), (4, "same", (1, 0)), (1, "oldest", (1, 3))],
+    ids=["refused", "nothing left", "some left"],
+)
+def test_of_two_expiries_at_once_each_counts_what_it_did(
+    table: Table, retained: int, others: str, counts: tuple[int, int]
+) -> None:
+    """The server refuses to remove more snapshots than there are, and removes what is left of others without a word."""
+    mine = ExpiryRequest(now_ms=FUTURE_MS, older_than_ms=FUTURE_MS, retain_last=retained)
+    oldest = ExpiryRequest(now_ms=FUTURE_MS, older_than_ms=0, snapshot_ids=(table.metadata.snapshots[0].snapshot_id,))
     winners: list[int] = []
 
     def other(reached: str, facts: object) -> None:
         if reached == "expire.validate" and not winners:
             winners.append(0)
-            winners[0] = run_expiry(table.catalog.load_table(table.name()), by_age).expired_snapshots
+            theirs = mine if others == "same" else oldest
+            winners[0] = run_expiry(table.catalog.load_table(table.name()), theirs).expired_snapshots
 
     with events.listening(other):
-        loser = run_expiry(table, by_age)
-    assert (winners[0], loser.expired_snapshots) == (5 - retained, 0)
+        loser = run_expiry(table, mine)
+    assert (winners[0], loser.expired_snapshots) == counts
     assert needed(table.refresh()) == on_disk(table)
 
 
