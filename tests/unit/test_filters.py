@@ -105,6 +105,9 @@ def shown(text: str, time_zone: str = "UTC") -> str:
         ("day >= TIMESTAMP '2026-01-01 12:00:00'", "GreaterThan(day, 20454)"),
         ("day < CAST('2026-01-01' AS DATE)", "LessThan(day, 20454)"),
         ("ntz = TIMESTAMP_NTZ '2026-01-01 00:00:00'", f"EqualTo(ntz, {JANUARY})"),
+        # Spark drops a zone that stands in the text of a type without one.
+        ("ntz = TIMESTAMP_NTZ '2026-01-01 00:00:00+05:00'", f"EqualTo(ntz, {JANUARY})"),
+        ("ts >= TIMESTAMP '2026'", f"GreaterThanOrEqual(ts, {JANUARY})"),
         ("true", "AlwaysTrue()"),
         ("s = 'x' -- a comment", "EqualTo(s, 'x')"),
         ("days(ts) = DATE '2026-01-01'", f"And(GreaterThanOrEqual(ts, {JANUARY}), LessThan(ts, {JANUARY + DAY}))"),
