@@ -14,11 +14,11 @@ from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import CommitUnknownError, IcebergCompactError
 from iceberg_compact_sql.reclaim import quarantine
 from iceberg_compact_sql.reclaim.expiry_commit import commit_expiry
+from iceberg_compact_sql.reclaim.locations import one_file_key
 from iceberg_compact_sql.reclaim.quarantine import PendingDeletes
 from iceberg_compact_sql.reclaim.reachability import FileKind, NeededFile, Reachability, statistics_of
 from iceberg_compact_sql.reclaim.retention import ExpiryRequest, Retention, check_request, decide
 from iceberg_compact_sql.reclaim.stores import Stores
-from iceberg_compact_sql.table.paths import same_file_key
 
 # Content goes first and lists last: what an interrupted run leaves is what leads to the rest.
 _DELETE_ORDER = (
@@ -77,7 +77,7 @@ def plan_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | N
         return plan
     pending = quarantine.not_yet_deleted(stores, quarantine.runs(stores, table.metadata)[1])
     left_over = _left_over(reader, table.metadata, plan.retention.kept, pending)
-    known = {same_file_key(file.path) for file in plan.files}
+    known = {one_file_key(file.path) for file in plan.files}
     extra = tuple(file for key, file in left_over.items() if key not in known)
     return ExpiryPlan(plan.retention, plan.files + extra, plan.spec_ids, plan.schema_ids)
 
@@ -114,10 +114,10 @@ def run_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | No
         read = [file for file in plan.files if file.kind in (FileKind.MANIFEST, FileKind.MANIFEST_LIST)]
         if any(state is None for state in stores.each(lambda file: stores.stat(file.path), read[:_SAMPLE])):
             return True
-        mine = {same_file_key(file.path) for file in read}
+        mine = {one_file_key(file.path) for file in read}
         pending = quarantine.runs(stores, table.metadata)[1] if refused else []
         others = [one for one in pending if one.journal not in journals]
-        return any(same_file_key(file.path) in mine for one in others for file in one.files)
+        return any(one_file_key(file.path) in mine for one in others for file in one.files)
 
     try:
         committed = commit_expiry(table, request, replan, done_by_others)
@@ -198,10 +198,10 @@ def _needed_by(
     shared = reader.manifests_of(kept)
     own = {key: manifest for key, manifest in reader.manifests_of(going).items() if key not in shared}
     needed = {key: NeededFile(m.path, FileKind.MANIFEST, m.size_bytes) for key, m in own.items()}
-    needed.update((same_file_key(file.path), file) for file in reader.lists_of(going))
-    needed.update((same_file_key(file.path), file) for file in statistics_of(metadata, frozenset(expired)))
+    needed.update((one_file_key(file.path), file) for file in reader.lists_of(going))
+    needed.update((one_file_key(file.path), file) for file in statistics_of(metadata, frozenset(expired)))
     for file in reader.content_of(own.values()):
-        needed.setdefault(same_file_key(file.path), file)
+        needed.setdefault(one_file_key(file.path), file)
     return needed
 
 
@@ -211,16 +211,16 @@ def _spare_needed(
     """Take out of `candidates` whatever the kept snapshots or the metadata itself need."""
     kept_ids = frozenset(snapshot.snapshot_id for snapshot in kept)
     for snapshot in kept:
-        candidates.pop(same_file_key(snapshot.manifest_list), None)
+        candidates.pop(one_file_key(snapshot.manifest_list), None)
     for file in statistics_of(metadata, kept_ids):
-        candidates.pop(same_file_key(file.path), None)
+        candidates.pop(one_file_key(file.path), None)
     manifests = reader.manifests_of(kept)
     for key in manifests:
         candidates.pop(key, None)
     content = {key for key, file in candidates.items() if file.kind in _DELETE_ORDER[:3]}
     if content:
         for file in reader.content_of(manifests.values()):
-            key = same_file_key(file.path)
+            key = one_file_key(file.path)
             if key in content:
                 candidates.pop(key, None)
                 content.discard(key)
@@ -239,11 +239,11 @@ def _still_unneeded(
 
     A planned file is not needed by the snapshots that the plan kept; only what is new since has to be looked at.
     """
-    candidates = {same_file_key(file.path): file for file in plan.files}
+    candidates = {one_file_key(file.path): file for file in plan.files}
     known = frozenset(plan.retention.kept) if base.table_uuid == fresh.table_uuid else frozenset()
     _spare_needed(candidates, reader, fresh, [s for s in fresh.snapshots if s.snapshot_id not in known])
     for file in statistics_of(fresh):
-        candidates.pop(same_file_key(file.path), None)
+        candidates.pop(one_file_key(file.path), None)
     left_over = _left_over(reader, fresh, [s.snapshot_id for s in fresh.snapshots], pending)
     return sorted({**left_over, **candidates}.values(), key=lambda file: _DELETE_ORDER.index(file.kind))
 
@@ -251,7 +251,7 @@ def _still_unneeded(
 def _left_over(
     reader: Reachability, metadata: TableMetadata, kept: Iterable[int], pending: list[PendingDeletes]
 ) -> dict[str, NeededFile]:
-    left = {same_file_key(file.path): file for one in pending for file in one.files}
+    left = {one_file_key(file.path): file for one in pending for file in one.files}
     if left:
         _spare_needed(left, reader, metadata, _snapshots(metadata, kept))
     return left
@@ -290,8 +290,8 @@ def _close_journals(
 
     A journal with files still needed may be of a run that has not committed yet, so it stays.
     """
-    tried = {same_file_key(file.path) for file in files}
-    closed = [one.journal for one in others if all(same_file_key(file.path) in tried for file in one.files)]
+    tried = {one_file_key(file.path) for file in files}
+    closed = [one.journal for one in others if all(one_file_key(file.path) in tried for file in one.files)]
     if failures:
         rest = quarantine.write_pending(stores, metadata, run_id, [file for file in files if file.path in failures])
         own = [journal for journal in own if journal != rest]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+from functools import lru_cache
 from typing import NamedTuple
+
+from iceberg_compact_sql.table.paths import same_file_key
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/]*)(.*)", re.DOTALL)
 _SHORT_FILE_URI = re.compile(r"file:(/.*)", re.DOTALL | re.IGNORECASE)
@@ -33,6 +37,21 @@ def split_location(text: str) -> Location:
         return Location(scheme, authority, path)
     short = _SHORT_FILE_URI.match(text)
     return Location("file", "", short[1] if short else text)
+
+
+def one_file_key(path: str) -> str:
+    """`same_file_key`, and one text for a local file by whatever way its folder is reached: links, `//`, `/./`."""
+    key = same_file_key(path)
+    if not key.startswith("file:/"):
+        return key
+    folder, slash, name = key.removeprefix("file:").rpartition("/")
+    return f"file:{real_folder(folder)}{slash}{name}"
+
+
+@lru_cache(maxsize=100_000)
+def real_folder(folder: str) -> str:
+    """A local folder without `//`, `.`, `..` and symbolic links; a run has it cleared, as links may change."""
+    return os.path.realpath(f"{folder}/").rstrip("/")
 
 
 def join(root: str, *names: str) -> str:

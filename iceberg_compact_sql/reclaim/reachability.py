@@ -15,8 +15,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import IcebergCompactError
+from iceberg_compact_sql.reclaim.locations import one_file_key, real_folder
 from iceberg_compact_sql.reclaim.stores import Stores
-from iceberg_compact_sql.table.paths import same_file_key
 from iceberg_compact_sql.table.pyiceberg_internals.slim_avro import read_columns
 from iceberg_compact_sql.table.snapshot_counts import counts_files
 
@@ -62,6 +62,8 @@ class Reachability:
     """Reads metadata files of one table and remembers the lists that it has read; memory is linear in paths."""
 
     def __init__(self, stores: Stores) -> None:
+        # A new run looks anew where folders lead.
+        real_folder.cache_clear()
         self._stores = stores
         self._manifests: dict[str, ManifestRef] = {}
         self._keys: dict[str, str] = {}
@@ -116,7 +118,7 @@ class Reachability:
             self._lists[path] = (len(content), keys)
 
     def _remember(self, path: str, size_bytes: int, spec_id: int) -> str:
-        key = same_file_key(path)
+        key = one_file_key(path)
         if key not in self._manifests:
             self._manifests[key] = ManifestRef(path, size_bytes, spec_id)
             self._keys[key] = key

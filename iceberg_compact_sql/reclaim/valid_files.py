@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +11,7 @@ from urllib.parse import unquote_plus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_compact_sql.reclaim.locations import join, split_location
+from iceberg_compact_sql.reclaim.locations import join, real_folder, split_location
 from iceberg_compact_sql.reclaim.quarantine import metadata_root
 from iceberg_compact_sql.reclaim.reachability import ManifestRef, Reachability, statistics_of
 
@@ -40,7 +39,6 @@ class ValidFiles:
         self._schemes = {**DEFAULT_EQUAL_SCHEMES, **_one_by_one(equal_schemes or {})}
         self._authorities = _one_by_one(equal_authorities or {})
         self._prefixes: dict[tuple[str, str], str] = {}
-        self._folders: dict[str, str] = {}
         self._paths: dict[str, str | frozenset[str]] = {}
         self._loose: set[str] = set()
         self._snapshots: set[int] = set()
@@ -121,21 +119,15 @@ class ValidFiles:
     def _split(self, location: str) -> tuple[str, str]:
         scheme, authority, path = split_location(location)
         if scheme == "file":
-            path = self._real_path(path)
+            # Without `//`, `.`, `..` and symbolic links in its folders: one text for one file.
+            folder, slash, name = path.rpartition("/")
+            path = f"{real_folder(folder)}{slash}{name}"
         key = (scheme, authority)
         prefix = self._prefixes.get(key)
         if prefix is None:
             prefix = f"{self._schemes.get(scheme, scheme)}://{self._authorities.get(authority, authority)}"
             self._prefixes[key] = prefix
         return prefix, path
-
-    def _real_path(self, path: str) -> str:
-        """The path without `//`, `.`, `..` and symbolic links in its folders: one text for one file."""
-        folder, slash, name = path.rpartition("/")
-        real = self._folders.get(folder)
-        if real is None:
-            real = self._folders[folder] = os.path.realpath(folder + slash).rstrip("/")
-        return f"{real}/{name}"
 
 
 def _loose(path: str) -> str:

@@ -242,6 +242,19 @@ def test_a_file_deleted_and_added_again_stays(table: Table) -> None:
     check_whole(table)
 
 
+def test_a_file_added_again_through_a_symbolic_link_stays(table: Table) -> None:
+    append(table, 1)
+    [task] = table.scan().plan_files()
+    home = Path(table.location().removeprefix("file://"))
+    link = home.with_name("another-way")
+    link.symlink_to(home)
+    table.delete("id = 1")
+    table.add_files([task.file.file_path.replace(str(home), f"{link}/.")])
+    run_expiry(table, ALL)
+    assert len(snapshot_ids(table)) == 1
+    assert ids_in(table) == [1]
+
+
 def test_keep_files_removes_metadata_only(table: Table) -> None:
     append(table, 1)
     table.overwrite(rows(2))
