@@ -24,7 +24,6 @@ from iceberg_compact_sql.errors import (
 )
 from iceberg_compact_sql.plan.compaction import plan_compaction
 from iceberg_compact_sql.plan.cost import Prices
-from iceberg_compact_sql.plan.filters import parse_where
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, FileGroup
 from iceberg_compact_sql.plan.options import resolve_options
 from iceberg_compact_sql.procedures.context import Context
@@ -130,7 +129,7 @@ class Compaction:
         opened = writable_table(context, arguments["table"])
         metadata = opened.table.metadata
         options = planning_options(arguments, metadata.properties, metadata.specs())
-        where = _read_where(context, arguments, opened)
+        where = context.read_where(arguments["where"], opened.table)
         return cls(context, arguments, opened, options, where, Prices.from_settings(context.view.conf))
 
     def plan(self) -> CompactionPlan:
@@ -186,7 +185,7 @@ class Compaction:
         try:
             self.opened = self.opened.reload()
             # By name, as the user gave it: a column may have been renamed, or be another one by now.
-            self.where = _read_where(self.context, self.arguments, self.opened)
+            self.where = self.context.read_where(self.arguments["where"], self.opened.table)
             plan = self.plan()
         except IcebergCompactError as error:
             raise CommitConflictError(
@@ -390,14 +389,6 @@ class Compaction:
             f"group {group.group_id}{where} could not be rewritten: {failure.reason}{more}",
             hint=f"{self.totals.told()} With partial_progress => true the other groups are committed.",
         )
-
-
-def _read_where(context: Context, arguments: Arguments, opened: OpenTable) -> Any:
-    """The filter over the columns that the table has now, None if there is none."""
-    if arguments["where"] is None:
-        return None
-    schema = opened.table.schema()
-    return parse_where(arguments["where"], schema, time_zone=context.view.time_zone, now_ms=context.now_ms)
 
 
 def _shares(wave_bytes: int, progress: Progress) -> Callable[[RewriteProgress], None]:

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from iceberg_compact_sql.table.session_view import SessionView
 
 if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import Table
+
     from iceberg_compact_sql.table.catalogs import OpenTable
 
 
@@ -42,6 +45,14 @@ class Context:
         from iceberg_compact_sql.table.catalogs import open_table
 
         return open_table(self.view, name, catalog=self.catalog)
+
+    def read_where(self, text: str | None, table: Table) -> BooleanExpression | None:
+        """A `where` argument as a filter over the columns that the table has now; None where none was given."""
+        if text is None:
+            return None
+        from iceberg_compact_sql.plan.filters import parse_where
+
+        return parse_where(text, table.schema(), time_zone=self.view.time_zone, now_ms=self.now_ms)
 
     def refresh(self, opened: OpenTable) -> None:
         """Let Spark forget what it cached of a table that was changed, so that this session reads the new state."""

@@ -13,7 +13,6 @@ from iceberg_compact_sql.commit.model import CommitInterrupted, NewDelete, Outco
 from iceberg_compact_sql.commit.replace import commit_replacements
 from iceberg_compact_sql.commit.resume import stamp_summary
 from iceberg_compact_sql.errors import IcebergCompactError
-from iceberg_compact_sql.plan.filters import parse_where
 from iceberg_compact_sql.plan.options import size_limits, target_file_bytes
 from iceberg_compact_sql.plan.position_deletes import (
     DeleteGroup,
@@ -65,15 +64,9 @@ class DeleteMerge:
     def plan(self) -> tuple[DeleteGroup, ...]:
         """Which delete files are merged; reads manifests only."""
         places = None
-        if self.arguments["where"] is not None:
-            table = self.opened.table
-            where = parse_where(
-                self.arguments["where"],
-                table.schema(),
-                time_zone=self.context.view.time_zone,
-                now_ms=self.context.now_ms,
-            )
-            matching = read_inventory(table, self.arguments["branch"], where)
+        where = self.context.read_where(self.arguments["where"], self.opened.table)
+        if where is not None:
+            matching = read_inventory(self.opened.table, self.arguments["branch"], where)
             places = {place_of(file.spec_id, file.partition) for file in matching.files}
         return plan_delete_groups(self.inventory.deletes, self.options, sequences=self.sequences, places=places)
 

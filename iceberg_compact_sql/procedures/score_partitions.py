@@ -9,17 +9,12 @@ from iceberg_compact_sql.sql.parameters import BRANCH, TABLE, Arguments, Kind, P
 def run(context: Context, arguments: Arguments) -> list[Row]:
     """A row a partition; reads manifests only and changes nothing."""
     from iceberg_compact_sql.plan.cost import Prices
-    from iceberg_compact_sql.plan.filters import parse_where
     from iceberg_compact_sql.plan.options import target_file_bytes
     from iceberg_compact_sql.plan.report import score_rows
     from iceberg_compact_sql.table.inventory import read_inventory
 
     opened = context.open_table(arguments["table"])
-    where = None
-    if arguments["where"] is not None:
-        where = parse_where(
-            arguments["where"], opened.table.schema(), time_zone=context.view.time_zone, now_ms=context.now_ms
-        )
+    where = context.read_where(arguments["where"], opened.table)
     inventory = read_inventory(opened.table, arguments["branch"], where)
     target_bytes = target_file_bytes(arguments["target"], opened.table.metadata.properties)
     return score_rows(

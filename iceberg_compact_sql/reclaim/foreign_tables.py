@@ -6,9 +6,10 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from functools import partial
 
 from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
 
 from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.reclaim.locations import join, relative_to, split_location
@@ -16,7 +17,6 @@ from iceberg_compact_sql.reclaim.owned_roots import owned_roots
 from iceberg_compact_sql.reclaim.quarantine import metadata_root
 from iceberg_compact_sql.reclaim.stores import Stores
 
-T = TypeVar("T")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([0-9a-fA-F-]{36})"')
 
 
@@ -49,54 +49,41 @@ def refuse_foreign_tables(table: Table, stores: Stores, metadata_files: Iterable
         )
 
 
-def refuse_shared_place(table: Table, root: str) -> None:
-    """Refuse a place outside the table's own location where another table of the catalog writes too.
-
-    `write.data.path` is often one for many tables, and nothing in a data file says whose it is.
-    """
-    place = split_location(root)
-    if relative_to(split_location(table.metadata.location), place) is not None:
-        return
-    for other in _other_tables(table):
-        for theirs in owned_roots(other.metadata):
-            spot = split_location(theirs)
-            if relative_to(spot, place) is not None or relative_to(place, spot) is not None:
-                raise UnsupportedError(
-                    f"table {'.'.join(other.name())} keeps files in {theirs}: here they would look like orphans",
-                    argument="location",
-                    value=root,
-                    hint="Give a location that holds files of this table only.",
-                )
-
-
-def _other_tables(table: Table) -> Iterator[Table]:
-    """The tables that the catalog lists, as far as it does and this user may see them."""
-    catalog = table.catalog
-    for namespace in {table.name()[:-1], *_or_none(catalog.list_namespaces)}:
-        for name in _or_none(lambda namespace=namespace: catalog.list_tables(namespace)):  # type: ignore[misc]
-            for other in _or_none(lambda name=name: [catalog.load_table(name)]):  # type: ignore[misc]
-                if other.metadata.table_uuid != table.metadata.table_uuid:
-                    yield other
-
-
-def _or_none(ask: Callable[[], list[T]]) -> list[T]:
-    try:
-        return ask()
-    except Exception:
-        return []
-
-
 def refuse_place_of_another(table: Table, stores: Stores, place: str) -> None:
     """Refuse a place outside the table's own location that lies in another table's.
 
     A table's properties name such places (`write.data.path`), and whoever may set them may name anything.
     """
-    if relative_to(split_location(table.metadata.location), split_location(place)) is not None:
+    if _is_own(table, place):
         return
     folder = place.rstrip("/").rpartition("/")[0]
     while split_location(folder).path.strip("/"):
         refuse_foreign_tables(table, stores, _newest_metadata(stores, join(folder, "metadata")))
         folder = folder.rpartition("/")[0]
+
+
+def refuse_shared_place(table: Table, place: str) -> None:
+    """Refuse a place outside the table's own location where another table of the catalog writes too.
+
+    `write.data.path` is often one for many tables, and nothing in a data file says whose it is.
+    """
+    if _is_own(table, place):
+        return
+    spot = split_location(place)
+    for other in _other_tables(table):
+        for theirs in owned_roots(other.metadata):
+            root = split_location(theirs)
+            if relative_to(root, spot) is not None or relative_to(spot, root) is not None:
+                raise UnsupportedError(
+                    f"table {'.'.join(other.name())} keeps files in {theirs}: here they would look like orphans",
+                    argument="location",
+                    value=place,
+                    hint="Give a location that holds files of this table only.",
+                )
+
+
+def _is_own(table: Table, place: str) -> bool:
+    return relative_to(split_location(table.metadata.location), split_location(place)) is not None
 
 
 def _newest_metadata(stores: Stores, folder: str) -> list[str]:
@@ -106,6 +93,27 @@ def _newest_metadata(stores: Stores, folder: str) -> list[str]:
         # There is no such folder, or it is not for us to see: then it tells nothing.
         return []
     return sorted(file.path for file in files if is_table_metadata(file.path))[-1:]
+
+
+def _other_tables(table: Table) -> Iterator[Table]:
+    """The tables that the catalog lists, as far as it does and this user may see them."""
+    catalog = table.catalog
+    for namespace in {table.name()[:-1], *_listed(catalog.list_namespaces)}:
+        for name in _listed(partial(catalog.list_tables, namespace)):
+            try:
+                other = catalog.load_table(name)
+            except Exception:
+                # Not for this user to see, or no Iceberg table.
+                continue
+            if other.metadata.table_uuid != table.metadata.table_uuid:
+                yield other
+
+
+def _listed(names: Callable[[], list[Identifier]]) -> list[Identifier]:
+    try:
+        return names()
+    except Exception:
+        return []
 
 
 def _table_uuid(content: bytes) -> str | None:

@@ -103,7 +103,6 @@ def check(name: str, view: SessionView, args: tuple[Any, ...], kwargs: dict[str,
 
 def _check_table(context: Context, arguments: Arguments) -> None:
     """Raise if the table, or what the arguments name in it, is not there."""
-    from iceberg_compact_sql.plan.filters import parse_where
     from iceberg_compact_sql.reclaim.retention import refuse_unknown_ids
     from iceberg_compact_sql.table.inventory import branch_head
 
@@ -112,8 +111,7 @@ def _check_table(context: Context, arguments: Arguments) -> None:
         branch_head(table.metadata, arguments["branch"])
     if arguments.get("snapshot_ids"):
         refuse_unknown_ids(table.metadata, arguments["snapshot_ids"])
-    if arguments.get("where") is not None:
-        parse_where(arguments["where"], table.schema(), time_zone=context.view.time_zone, now_ms=context.now_ms)
+    context.read_where(arguments.get("where"), table)
 
 
 def told_by_worker(error: Exception) -> IcebergCompactError | None:
