@@ -101,6 +101,14 @@ def append(table: Table, rows: Sequence[Mapping[str, Any]] | pa.Table, *, branch
     return [entry.data_file.file_path for entry in entries if entry.snapshot_id == snapshot.snapshot_id]
 
 
+def make_small_table(catalog: SqlCatalog) -> Table:
+    """`db.t` with four files of one row: enough for every procedure to have something to do."""
+    table = make_table(catalog, "db.t", SIMPLE_SCHEMA)
+    for number in range(4):
+        append(table, [{"id": number, "name": "n"}])
+    return table
+
+
 def data_paths(table: Table, branch: str = "main") -> list[str]:
     """Live data files of a branch."""
     return [entry.data_file.file_path for entry in live_entries(table, branch) if entry.data_file.content == 0]

@@ -18,7 +18,7 @@ from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
 from iceberg_compact_sql.table.catalogs import close_catalogs, open_table
 from iceberg_compact_sql.table.session_view import SessionView
 from tests.support.calls import call
-from tests.support.handmade import SIMPLE_SCHEMA, append, data_paths, make_table
+from tests.support.handmade import data_paths, make_small_table
 from tests.support.plain import PlainLake
 
 PROVIDER = "write.py-location-provider.impl"
@@ -48,10 +48,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
 
 @pytest.fixture
 def table(plain_lake: PlainLake) -> Table:
-    made = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA)
-    for number in range(4):
-        append(made, [{"id": number, "name": "n"}])
-    return made
+    return make_small_table(plain_lake.catalog)
 
 
 def give(table: Table, properties: dict[str, str], module: tuple[str, Path]) -> None:

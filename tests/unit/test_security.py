@@ -21,7 +21,7 @@ from iceberg_compact_sql.rewrite.execute import run_task
 from iceberg_compact_sql.rewrite.shipping import packed, worker_function
 from iceberg_compact_sql.rewrite.task import RewriteJob, RewriteTask
 from tests.support.calls import call
-from tests.support.handmade import BY_NAME, SIMPLE_SCHEMA, append, data_paths, make_table
+from tests.support.handmade import BY_NAME, SIMPLE_SCHEMA, append, data_paths, make_small_table, make_table
 from tests.support.oracle import assert_readable, rows
 from tests.support.plain import PlainLake
 
@@ -52,18 +52,13 @@ PROCEDURES = (
 
 @pytest.fixture
 def secretive(plain_lake: PlainLake) -> PlainLake:
-    table = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA)
-    for number in range(4):
-        append(table, [{"id": number, "name": "n"}])
+    make_small_table(plain_lake.catalog)
     return replace(plain_lake, conf={**plain_lake.conf, **SECRETS})
 
 
 @pytest.fixture
 def table(plain_lake: PlainLake) -> Table:
-    made = make_table(plain_lake.catalog, "db.t", SIMPLE_SCHEMA)
-    for number in range(4):
-        append(made, [{"id": number, "name": "n"}])
-    return made
+    return make_small_table(plain_lake.catalog)
 
 
 def test_no_secret_is_logged_told_or_written(secretive: PlainLake, caplog: pytest.LogCaptureFixture) -> None:
