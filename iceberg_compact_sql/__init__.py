@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from iceberg_compact_sql.doors.session import register, unregister
 from iceberg_compact_sql.errors import IcebergCompactError
-from iceberg_compact_sql.sql.session import register, unregister
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ __all__ = ["IcebergCompactError", "register", "unregister"]
 
 def __getattr__(name: str) -> Callable[..., Any]:
     """The Python twins of the procedures: `iceberg_compact_sql.compact_table(spark, "db.events")`."""
-    from iceberg_compact_sql.sql.session import twins
+    from iceberg_compact_sql.doors.session import twins
 
     found = twins()
     if name in found:

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
+from iceberg_compact_sql.call.declaration import Kind, Parameter, Procedure
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.report.render import FORMATS, console_for_people, render
-from iceberg_compact_sql.sql.parameters import Kind, Parameter, Procedure
 
 _MASTER = re.compile(r"local(-cluster)?(\[.*\])?|\w+://.+|yarn(-client)?")
 # The tour is short: a JVM that is up soon matters more than one that is fast later.
@@ -75,7 +75,7 @@ def run(statement: str | None, path: str | None, **session: Any) -> None:
     if (statement is None) == (path is None):
         raise click.UsageError("give either a statement or -f FILE")
     text = statement if statement is not None else _script(path or "")
-    from iceberg_compact_sql.sql.statements import split_statements
+    from iceberg_compact_sql.call.statements import split_statements
 
     statements = split_statements(text)
     if not statements:
@@ -103,10 +103,10 @@ def quickstart(warehouse: str, master: str) -> None:
 
 
 def _tour(session: dict[str, Any], warehouse: Path) -> None:
-    from iceberg_compact_sql.sql.starting import require_java
+    from iceberg_compact_sql.doors.start_spark import require_java
 
     require_java()
-    from iceberg_compact_sql.quickstart import prepare_folder, take_tour
+    from iceberg_compact_sql.demo.tour import prepare_folder, take_tour
 
     prepare_folder(warehouse)
     with console_for_people().status("starting Spark"):
@@ -124,7 +124,7 @@ def jar() -> None:
 
 def _procedure_command(procedure: Procedure) -> click.Command:
     def call(style: str, catalog: Any, warehouse: Any, settings: Any, master: str, **values: Any) -> None:
-        from iceberg_compact_sql.sql.session import run_procedure
+        from iceberg_compact_sql.doors.session import run_procedure
 
         session = {"catalog": catalog, "warehouse": warehouse, "settings": settings, "master": master, "style": style}
         given = {name: _plain(procedure, name, value) for name, value in values.items() if value not in (None, ())}
@@ -185,7 +185,7 @@ def _with_session(session: dict[str, Any], work: Callable[[Any], Iterable[Any]])
 
 def _spark(session: dict[str, Any]) -> Any:
     from iceberg_compact_sql import register
-    from iceberg_compact_sql.sql.starting import start_session
+    from iceberg_compact_sql.doors.start_spark import start_session
 
     settings = dict(_key_value(entry, "--conf") for entry in session["settings"])
     if session["catalog"]:

@@ -10,12 +10,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import ancestors_of
 
 from iceberg_compact_sql.commit.delete_scope import DeleteScope, delete_scope
-from iceberg_compact_sql.commit.drafts import Head, ManifestReader, has_live_files
-from iceberg_compact_sql.commit.locating import Located
+from iceberg_compact_sql.commit.find_files import Located
 from iceberg_compact_sql.commit.model import Replacement
-from iceberg_compact_sql.commit.partitions import PartitionKey, loose_partition_key
+from iceberg_compact_sql.commit.partition_keys import PartitionKey, loose_partition_key
+from iceberg_compact_sql.commit.snapshot_draft import Head, ManifestReader, has_live_files
+from iceberg_compact_sql.storage.paths import same_file_key
 from iceberg_compact_sql.table.model import LiveFile, PlannedState
-from iceberg_compact_sql.table.paths import same_file_key
 
 
 def is_ancestor(metadata: TableMetadata, branch: str, snapshot_id: int) -> bool:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_compact_sql.commit.partitions import PartitionKey, loose_partition_key
+from iceberg_compact_sql.commit.partition_keys import PartitionKey, loose_partition_key
+from iceberg_compact_sql.pyiceberg_internals.manifest_entries import CONTENT_OFFSET, REFERENCED_DATA_FILE
+from iceberg_compact_sql.storage.paths import same_file_key
 from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID, PathRange, in_range, path_range
 from iceberg_compact_sql.table.partitions import is_unpartitioned
-from iceberg_compact_sql.table.paths import same_file_key
-from iceberg_compact_sql.table.pyiceberg_internals.manifests import CONTENT_OFFSET, REFERENCED_DATA_FILE
 
 DeleteId = tuple[str, int | None]
 

@@ -17,7 +17,7 @@ from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
-from iceberg_compact_sql.commit.partitions import loose_partition_key
+from iceberg_compact_sql.commit.partition_keys import loose_partition_key
 
 # A value's place in a field's order: nulls first, NaN last; below and above all of them for what nobody knows.
 Place = tuple[Any, ...]

@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from iceberg_compact_sql.commit.conflicts import is_ancestor
 from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.redaction import redact
-from iceberg_compact_sql.table.patience import Patience
+from iceberg_compact_sql.table.retries import Patience
 
 # A process-local check of pyiceberg that another branch moved meanwhile; nothing was sent.
 _STALE_SEQUENCE_NUMBER = re.compile(r"Cannot add snapshot with sequence number \d+ older than last sequence number")

@@ -10,13 +10,12 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestCo
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_compact_sql.commit.attempts import Attempted, commit_snapshot
+from iceberg_compact_sql.commit.commit_loop import Attempted, commit_snapshot
 from iceberg_compact_sql.commit.conflicts import find_conflicts
-from iceberg_compact_sql.commit.dangling import NewFile, find_dangling
+from iceberg_compact_sql.commit.dangling_deletes import NewFile, find_dangling
 from iceberg_compact_sql.commit.delete_scope import DeleteId, delete_scope
-from iceberg_compact_sql.commit.drafts import FileFacts, Head, ManifestReader, SnapshotDraft, has_live_files
-from iceberg_compact_sql.commit.locating import locate_data_files
-from iceberg_compact_sql.commit.manifests import AddedFile, edit_manifests
+from iceberg_compact_sql.commit.edit_manifests import AddedFile, edit_manifests
+from iceberg_compact_sql.commit.find_files import locate_data_files
 from iceberg_compact_sql.commit.model import (
     CommitInterrupted,
     CommitReport,
@@ -24,13 +23,14 @@ from iceberg_compact_sql.commit.model import (
     Outcome,
     Replacement,
 )
-from iceberg_compact_sql.commit.resume import group_fingerprint, stamp_summary
+from iceberg_compact_sql.commit.run_stamps import group_fingerprint, stamp_summary
+from iceberg_compact_sql.commit.snapshot_draft import FileFacts, Head, ManifestReader, SnapshotDraft, has_live_files
 from iceberg_compact_sql.errors import CommitConflictError
+from iceberg_compact_sql.pyiceberg_internals.manifest_writer import new_data_file
 from iceberg_compact_sql.rewrite.task import OutputFile
+from iceberg_compact_sql.storage.paths import same_file_key
 from iceberg_compact_sql.table.model import PlannedState
-from iceberg_compact_sql.table.paths import same_file_key
-from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import new_data_file
-from iceberg_compact_sql.table.stamps import RUN_ID
+from iceberg_compact_sql.table.summary_keys import RUN_ID
 
 
 def commit_replacements(

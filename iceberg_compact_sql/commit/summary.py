@@ -9,9 +9,9 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from iceberg_compact_sql.commit.drafts import FileFacts
-from iceberg_compact_sql.commit.partitions import PartitionKey, loose_partition_key
-from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import spec_schema
+from iceberg_compact_sql.commit.partition_keys import PartitionKey, loose_partition_key
+from iceberg_compact_sql.commit.snapshot_draft import FileFacts
+from iceberg_compact_sql.pyiceberg_internals.manifest_writer import spec_schema
 
 _TOTALS = (
     ("total-records", "added-records", "deleted-records"),

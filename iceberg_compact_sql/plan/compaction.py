@@ -12,10 +12,10 @@ from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, Fi
 from iceberg_compact_sql.plan.packing import pack_files
 from iceberg_compact_sql.plan.scoring import PartitionFacts, partition_facts, score
 from iceberg_compact_sql.plan.selection import judge_group, nothing_to_do, sort_files
-from iceberg_compact_sql.sql.units import format_bytes, format_duration
 from iceberg_compact_sql.table.inventory import TableInventory
 from iceberg_compact_sql.table.model import LiveDelete, LiveFile
 from iceberg_compact_sql.table.partitions import partition_key
+from iceberg_compact_sql.units import format_bytes, format_duration
 
 _DEFAULT_THROUGHPUT = Throughput()
 

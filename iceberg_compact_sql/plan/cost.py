@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX
 from iceberg_compact_sql.errors import InvalidArgumentError
-from iceberg_compact_sql.table.session_view import SETTING_PREFIX
 
 _MB = 1024**2
 # Object stores are read and written in pieces of about this size; every piece is a request.

@@ -7,7 +7,7 @@ from typing import Any
 
 from iceberg_compact_sql.errors import InvalidArgumentError
 from iceberg_compact_sql.plan.model import CompactionOptions
-from iceberg_compact_sql.sql.units import format_bytes, parse_size
+from iceberg_compact_sql.units import format_bytes, parse_size
 
 TARGET_PROPERTY = "write.target-file-size-bytes"
 DEFAULT_TARGET_BYTES = 512 * 1024**2

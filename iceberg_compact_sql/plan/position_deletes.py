@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from iceberg_compact_sql.plan.packing import pack_files
+from iceberg_compact_sql.storage.paths import same_file_key
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile
 from iceberg_compact_sql.table.partitions import partition_key
-from iceberg_compact_sql.table.paths import same_file_key
 
 
 @dataclass(frozen=True, slots=True)

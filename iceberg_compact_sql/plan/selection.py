@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from iceberg_compact_sql.plan.model import CompactionOptions
 from iceberg_compact_sql.plan.packing import expected_outputs
-from iceberg_compact_sql.sql.units import format_bytes
 from iceberg_compact_sql.table.inventory import TableInventory
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile
+from iceberg_compact_sql.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)

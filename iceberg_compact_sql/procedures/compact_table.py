@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iceberg_compact_sql.procedures.context import Context
-from iceberg_compact_sql.sql.parameters import (
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.declaration import (
     BRANCH,
     DRY_RUN,
     MAX_FILE_SIZE,
@@ -26,8 +26,8 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
     Commits REPLACE snapshots only: the table's rows are the same before and after. Running it again right after is a
     no-op.
     """
-    from iceberg_compact_sql.plan.report import dry_run_rows
-    from iceberg_compact_sql.procedures.compaction import Compaction
+    from iceberg_compact_sql.actions.compact import Compaction
+    from iceberg_compact_sql.plan.rows import dry_run_rows
 
     compaction = Compaction.prepare(context, arguments)
     plan = compaction.plan()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iceberg_compact_sql.procedures.context import Context
-from iceberg_compact_sql.sql.parameters import DRY_RUN, TABLE, Arguments, Kind, Parameter, Procedure, Row, columns
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.declaration import DRY_RUN, TABLE, Arguments, Kind, Parameter, Procedure, Row, columns
 
 if TYPE_CHECKING:
     from iceberg_compact_sql.reclaim.expiry import ExpiryPlan, ExpiryResult

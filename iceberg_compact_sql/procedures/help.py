@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.declaration import Arguments, Kind, Parameter, Procedure, Row, columns
 from iceberg_compact_sql.errors import NotFoundError, did_you_mean
-from iceberg_compact_sql.procedures.context import Context
-from iceberg_compact_sql.sql.parameters import Arguments, Kind, Parameter, Procedure, Row, columns
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from iceberg_compact_sql.procedures.context import Context
-from iceberg_compact_sql.procedures.expire_snapshots import QUARANTINE
-from iceberg_compact_sql.sql.parameters import (
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.declaration import (
     BRANCH,
     DRY_RUN,
     TABLE,
@@ -15,6 +14,7 @@ from iceberg_compact_sql.sql.parameters import (
     Row,
     columns,
 )
+from iceberg_compact_sql.procedures.expire_snapshots import QUARANTINE
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
@@ -23,7 +23,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
     A step that the table does not allow is told and passed over; one that fails, or whose commit is not known to have
     landed, is told and ends the run: what follows would build on it.
     """
-    from iceberg_compact_sql.procedures.maintenance import chosen_steps, run_steps
+    from iceberg_compact_sql.procedures.maintenance_steps import chosen_steps, run_steps
 
     opened = context.open_table(arguments["table"])
     return run_steps(context, arguments, chosen_steps(arguments, opened.table.properties), opened.table.properties)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from iceberg_compact_sql.sql.parameters import Procedure
+from iceberg_compact_sql.call.declaration import Procedure
 
 # Module names, in the order in which help lists them.
 MODULES = (

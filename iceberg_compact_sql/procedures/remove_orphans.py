@@ -6,10 +6,8 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from iceberg_compact_sql.errors import InvalidArgumentError
-from iceberg_compact_sql.procedures.context import Context
-from iceberg_compact_sql.procedures.expire_snapshots import MAX_CONCURRENT_DELETES, QUARANTINE, STREAM_RESULTS
-from iceberg_compact_sql.sql.parameters import (
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.declaration import (
     DRY_RUN,
     TABLE,
     Alias,
@@ -20,10 +18,12 @@ from iceberg_compact_sql.sql.parameters import (
     Row,
     columns,
 )
+from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.procedures.expire_snapshots import MAX_CONCURRENT_DELETES, QUARANTINE, STREAM_RESULTS
 
 if TYPE_CHECKING:
     from iceberg_compact_sql.reclaim.orphans import OrphanRequest
-    from iceberg_compact_sql.reclaim.stores import StoredFile
+    from iceberg_compact_sql.storage.stores import StoredFile
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iceberg_compact_sql.procedures.context import Context
-from iceberg_compact_sql.sql.parameters import DRY_RUN, TABLE, Arguments, Procedure, Row, columns
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.declaration import DRY_RUN, TABLE, Arguments, Procedure, Row, columns
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
@@ -12,7 +12,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
     The table's metadata is not changed: expired snapshots are still in the metadata files of the log.
     """
     from iceberg_compact_sql.reclaim import quarantine
-    from iceberg_compact_sql.reclaim.stores import Stores
+    from iceberg_compact_sql.storage.stores import Stores
 
     table = context.open_table(arguments["table"]).table
     stores = Stores(table.io)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iceberg_compact_sql.procedures.context import Context
-from iceberg_compact_sql.sql.parameters import (
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.declaration import (
     BRANCH,
     DRY_RUN,
     TABLE,
@@ -18,8 +18,8 @@ from iceberg_compact_sql.sql.parameters import (
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
     """Commit a REPLACE snapshot with the same files in better manifests; a no-op where nothing is to be gained."""
-    from iceberg_compact_sql.commit.regroup import RegroupRequest, plan_regrouping, regroup_manifests
-    from iceberg_compact_sql.procedures.outcomes import new_stamp, settled, writable_table
+    from iceberg_compact_sql.actions.writable import new_stamp, settled, writable_table
+    from iceberg_compact_sql.commit.rewrite_manifests import RegroupRequest, plan_regrouping, regroup_manifests
     from iceberg_compact_sql.table.inventory import branch_head
 
     opened = writable_table(context, arguments["table"])
@@ -38,7 +38,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
 
 def check_fields(context: Context, arguments: Arguments) -> None:
     """Refuse a spec or partition fields that the table does not have."""
-    from iceberg_compact_sql.commit.regroup import RegroupRequest, check_request
+    from iceberg_compact_sql.commit.rewrite_manifests import RegroupRequest, check_request
 
     if arguments["sort_by"] or arguments["spec_id"] is not None:
         metadata = context.open_table(arguments["table"]).table.metadata

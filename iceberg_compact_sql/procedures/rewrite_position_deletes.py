@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iceberg_compact_sql.procedures.context import Context
-from iceberg_compact_sql.sql.parameters import (
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.declaration import (
     BRANCH,
     DRY_RUN,
     MAX_FILE_SIZE,
@@ -22,7 +22,7 @@ from iceberg_compact_sql.sql.parameters import (
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
     """Commit a REPLACE snapshot in which the same rows are deleted by fewer files; a no-op where nothing is to do."""
-    from iceberg_compact_sql.procedures.merging_deletes import DeleteMerge
+    from iceberg_compact_sql.actions.merge_position_deletes import DeleteMerge
 
     merge = DeleteMerge.prepare(context, arguments)
     groups = merge.plan()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from iceberg_compact_sql.procedures.context import Context
-from iceberg_compact_sql.sql.parameters import BRANCH, TABLE, Arguments, Kind, Parameter, Procedure, Row, columns
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.declaration import BRANCH, TABLE, Arguments, Kind, Parameter, Procedure, Row, columns
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
     """A row a partition; reads manifests only and changes nothing."""
     from iceberg_compact_sql.plan.cost import Prices
     from iceberg_compact_sql.plan.options import target_file_bytes
-    from iceberg_compact_sql.plan.report import score_rows
+    from iceberg_compact_sql.plan.rows import score_rows
     from iceberg_compact_sql.table.inventory import read_inventory
 
     opened = context.open_table(arguments["table"])

@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyiceberg.io import load_file_io
 
 from iceberg_compact_sql.errors import IcebergCompactError
-from iceberg_compact_sql.reclaim.locations import join
+from iceberg_compact_sql.reclaim.known_files import ValidFiles
 from iceberg_compact_sql.reclaim.reachability import ManifestRef, Reachability
-from iceberg_compact_sql.reclaim.stores import StoredFile, Stores
-from iceberg_compact_sql.reclaim.valid_files import ValidFiles
+from iceberg_compact_sql.storage.locations import join
+from iceberg_compact_sql.storage.stores import StoredFile, Stores
 
 # A driver holds some millions of paths with ease; above it the cluster does the work.
 DEFAULT_DRIVER_FILES = 3_000_000

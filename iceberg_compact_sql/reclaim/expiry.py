@@ -13,12 +13,12 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import CommitUnknownError, IcebergCompactError
 from iceberg_compact_sql.reclaim import quarantine
-from iceberg_compact_sql.reclaim.expiry_commit import commit_expiry
-from iceberg_compact_sql.reclaim.locations import one_file_key
+from iceberg_compact_sql.reclaim.commit_expiry import commit_expiry
 from iceberg_compact_sql.reclaim.quarantine import PendingDeletes
 from iceberg_compact_sql.reclaim.reachability import FileKind, NeededFile, Reachability, statistics_of
 from iceberg_compact_sql.reclaim.retention import ExpiryRequest, Retention, check_request, decide
-from iceberg_compact_sql.reclaim.stores import Stores
+from iceberg_compact_sql.storage.locations import one_file_key
+from iceberg_compact_sql.storage.stores import Stores
 
 # Content goes first and lists last: what an interrupted run leaves is what leads to the rest.
 _DELETE_ORDER = (

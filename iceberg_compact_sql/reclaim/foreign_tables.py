@@ -12,10 +12,10 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
 from iceberg_compact_sql.errors import UnsupportedError
-from iceberg_compact_sql.reclaim.locations import join, relative_to, split_location
 from iceberg_compact_sql.reclaim.owned_roots import owned_roots
 from iceberg_compact_sql.reclaim.quarantine import metadata_root
-from iceberg_compact_sql.reclaim.stores import Stores
+from iceberg_compact_sql.storage.locations import join, relative_to, split_location
+from iceberg_compact_sql.storage.stores import Stores
 
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([0-9a-fA-F-]{36})"')
 

@@ -18,21 +18,21 @@ from iceberg_compact_sql.reclaim.cluster_search import (
     search_on_cluster,
     told_by_task,
 )
-from iceberg_compact_sql.reclaim.expiry_commit import refuse_other_table, reload
+from iceberg_compact_sql.reclaim.commit_expiry import refuse_other_table, reload
 from iceberg_compact_sql.reclaim.foreign_tables import (
     is_table_metadata,
     refuse_foreign_tables,
     refuse_place_of_another,
     refuse_shared_place,
 )
-from iceberg_compact_sql.reclaim.local_store import through_symlink
-from iceberg_compact_sql.reclaim.locations import join, relative_to, split_location
+from iceberg_compact_sql.reclaim.known_files import Standing, ValidFiles
 from iceberg_compact_sql.reclaim.owned_roots import checked_location, inside
 from iceberg_compact_sql.reclaim.reachability import FileKind, NeededFile, Reachability
 from iceberg_compact_sql.reclaim.retention import refuse_without_gc
-from iceberg_compact_sql.reclaim.stores import StoredFile, Stores
-from iceberg_compact_sql.reclaim.valid_files import Standing, ValidFiles
-from iceberg_compact_sql.rewrite.job import io_properties
+from iceberg_compact_sql.storage.io_properties import io_properties
+from iceberg_compact_sql.storage.local import through_symlink
+from iceberg_compact_sql.storage.locations import join, relative_to, split_location
+from iceberg_compact_sql.storage.stores import StoredFile, Stores
 
 _HOUR_MS = 3_600_000
 DEFAULT_AGE_MS = 72 * _HOUR_MS

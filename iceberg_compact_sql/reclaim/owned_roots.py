@@ -7,9 +7,9 @@ from pathlib import Path
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
-from iceberg_compact_sql.reclaim.local_store import through_symlink
-from iceberg_compact_sql.reclaim.locations import Location, join, relative_to, split_location
-from iceberg_compact_sql.table.write_paths import WRITE_PATHS
+from iceberg_compact_sql.storage.local import through_symlink
+from iceberg_compact_sql.storage.locations import Location, join, relative_to, split_location
+from iceberg_compact_sql.storage.write_paths import WRITE_PATHS
 
 
 def owned_roots(metadata: TableMetadata) -> tuple[str, ...]:

@@ -17,9 +17,9 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import IcebergCompactError, UnsupportedError
-from iceberg_compact_sql.reclaim.locations import join, relative_to, split_location
 from iceberg_compact_sql.reclaim.reachability import FileKind, NeededFile
-from iceberg_compact_sql.reclaim.stores import Stores
+from iceberg_compact_sql.storage.locations import join, relative_to, split_location
+from iceberg_compact_sql.storage.stores import Stores
 
 FOLDER = "_quarantine"
 _MOVED = "moved.json"

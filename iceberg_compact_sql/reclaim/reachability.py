@@ -15,9 +15,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import IcebergCompactError
-from iceberg_compact_sql.reclaim.locations import one_file_key, real_folder
-from iceberg_compact_sql.reclaim.stores import Stores
-from iceberg_compact_sql.table.pyiceberg_internals.slim_avro import read_columns
+from iceberg_compact_sql.pyiceberg_internals.avro.read_columns import read_columns
+from iceberg_compact_sql.storage.locations import one_file_key, real_folder
+from iceberg_compact_sql.storage.stores import Stores
 from iceberg_compact_sql.table.snapshot_counts import counts_files
 
 # Field ids of the specification: manifest list (path, length, spec) and manifest entry (status, content, path, size).

@@ -10,7 +10,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
-from iceberg_compact_sql.sql.units import LONG_MAX
+from iceberg_compact_sql.units import LONG_MAX
 
 _DAY_MS = 86_400_000
 MAX_SNAPSHOT_AGE_MS = ("history.expire.max-snapshot-age-ms", 5 * _DAY_MS)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from iceberg_compact_sql.sql.units import format_bytes
+from iceberg_compact_sql.units import format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,16 +10,12 @@ from pyiceberg.table import Table
 
 from iceberg_compact_sql.errors import InvalidArgumentError, NotFoundError
 from iceberg_compact_sql.plan.model import CompactionOptions
-from iceberg_compact_sql.rewrite.encoding import CODEC, LEVEL, writer_settings
 from iceberg_compact_sql.rewrite.task import RewriteJob
+from iceberg_compact_sql.rewrite.write.settings import CODEC, LEVEL, writer_settings
+from iceberg_compact_sql.storage.io_properties import io_properties
 
 _NAME_MAPPING = "schema.name-mapping.default"
 _PROVIDER = "write.py-location-provider.impl"
-# What a FileIO reads of its properties; everything else in there belongs to the catalog and stays at home.
-_IO_PREFIXES = ("s3.", "s3tables.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "oss.", "file.")
-_IO_NAMES = frozenset({"py-io-impl", "buffer-size", "DEFAULT_SCHEME", "DEFAULT_NETLOC"})
-# A remote signer asks the catalog's server for signatures, with the catalog's token.
-_SIGNER_NAMES = frozenset({"uri", "token"})
 
 
 def build_job(
@@ -90,12 +86,6 @@ def effective_properties(table_properties: Mapping[str, str], overrides: Mapping
                 f"'{name}' is not a write setting", argument="options", value=name, hint="Expected write.*."
             )
     return properties
-
-
-def io_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those properties of a catalog that its FileIO reads: no catalog credential leaves the driver without need."""
-    names = _IO_NAMES | _SIGNER_NAMES if "s3.signer" in properties else _IO_NAMES
-    return {name: value for name, value in properties.items() if name.startswith(_IO_PREFIXES) or name in names}
 
 
 def job_schema(job: RewriteJob) -> Schema:

@@ -8,13 +8,13 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from iceberg_compact_sql.plan.model import FileGroup
-from iceberg_compact_sql.rewrite.encoding import writer_settings
-from iceberg_compact_sql.rewrite.inputs import InputFileError
 from iceberg_compact_sql.rewrite.job import job_schema
-from iceberg_compact_sql.rewrite.pieces import DictionaryVotes, PieceEncoder
-from iceberg_compact_sql.rewrite.reader import open_inputs, output_arrow_schema
+from iceberg_compact_sql.rewrite.live_rows import open_inputs, output_arrow_schema
+from iceberg_compact_sql.rewrite.scan.inputs import InputFileError
 from iceberg_compact_sql.rewrite.slicing import whole_task
 from iceberg_compact_sql.rewrite.task import RewriteJob
+from iceberg_compact_sql.rewrite.write.row_groups import DictionaryVotes, PieceEncoder
+from iceberg_compact_sql.rewrite.write.settings import writer_settings
 
 _SAMPLE_BYTES = 12 * 1024**2
 _SAMPLE_FILES = 12

@@ -144,3 +144,8 @@ class GroupFailed:
 
 
 GroupOutcome = GroupRewritten | GroupFailed
+
+
+def slice_bytes(piece: InputSlice) -> int:
+    """Bytes of the input file that the slice covers."""
+    return (piece.size_bytes if piece.end is None else piece.end) - piece.start

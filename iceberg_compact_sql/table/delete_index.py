@@ -19,10 +19,10 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from iceberg_compact_sql.storage.paths import same_file_key
 from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID, PathRange, in_range, path_range
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile
 from iceberg_compact_sql.table.partitions import partition_key
-from iceberg_compact_sql.table.paths import same_file_key
 
 # Comparing a file with this many deletes one by one costs more than reading deletes that match nothing.
 _MOST_COMPARED = 1000

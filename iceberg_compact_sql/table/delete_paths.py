@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iceberg_compact_sql.table.paths import same_file_key
+from iceberg_compact_sql.storage.paths import same_file_key
 
 # The reserved id of the column `file_path` in position delete files.
 PATH_FIELD_ID = 2147483546

@@ -20,7 +20,8 @@ from pyiceberg.types import IcebergType
 
 from iceberg_compact_sql.errors import NotFoundError, UnsupportedError, did_you_mean
 from iceberg_compact_sql.events import reach
-from iceberg_compact_sql.table.damage import readable
+from iceberg_compact_sql.pyiceberg_internals import manifest_columns as record
+from iceberg_compact_sql.table.damaged_metadata import readable
 from iceberg_compact_sql.table.delete_index import (
     DeleteIndex,
     KeyRange,
@@ -31,9 +32,8 @@ from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile, PlannedState
 from iceberg_compact_sql.table.partitions import PartitionPaths, is_unpartitioned, partition_key
 from iceberg_compact_sql.table.pruning import FileMetrics, FilePruner
-from iceberg_compact_sql.table.pyiceberg_internals import inventory_records as record
 from iceberg_compact_sql.table.snapshot_counts import counts_files
-from iceberg_compact_sql.table.stamps import RUN_ID, SIZES
+from iceberg_compact_sql.table.summary_keys import RUN_ID, SIZES
 
 Partition = tuple[Any, ...]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from decimal import Context
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -14,8 +13,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType
 
-# Python rounds decimals to 28 digits unless told otherwise; Iceberg's have up to 38, and constants in filters more.
-EXACT_DECIMALS = Context(prec=4096)
 _NAN = b"nan"
 
 

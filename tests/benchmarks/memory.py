@@ -29,10 +29,10 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from iceberg_compact_sql.parquet.footer import read_footer
+from iceberg_compact_sql.parquet.joiner import RowGroupJoiner
 from iceberg_compact_sql.plan.model import FileGroup
-from iceberg_compact_sql.rewrite.execute import run_task
-from iceberg_compact_sql.rewrite.footer import read_footer
-from iceberg_compact_sql.rewrite.rowgroups import RowGroupJoiner
+from iceberg_compact_sql.rewrite.run_task import run_task
 from iceberg_compact_sql.rewrite.slicing import cut_group
 from iceberg_compact_sql.rewrite.task import RewriteResult
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete

@@ -36,9 +36,9 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from iceberg_compact_sql.plan.compaction import plan_compaction
 from iceberg_compact_sql.plan.cost import Prices
-from iceberg_compact_sql.plan.filters import parse_where
+from iceberg_compact_sql.plan.filters.parse import parse_where
 from iceberg_compact_sql.plan.options import resolve_options
-from iceberg_compact_sql.plan.report import dry_run_rows, score_rows
+from iceberg_compact_sql.plan.rows import dry_run_rows, score_rows
 from iceberg_compact_sql.table.inventory import read_inventory
 from iceberg_compact_sql.table.model import DeleteKind
 from tests.support.handmade import commit_manifests, make_catalog, make_table

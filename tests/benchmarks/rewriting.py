@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from iceberg_compact_sql.plan.model import FileGroup
-from iceberg_compact_sql.rewrite.execute import run_task
+from iceberg_compact_sql.rewrite.run_task import run_task
 from iceberg_compact_sql.rewrite.slicing import cut_group, files_for
 from iceberg_compact_sql.rewrite.task import RewriteJob, RewriteResult
 from iceberg_compact_sql.table.model import LiveFile

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_compact_sql.catalogs.open_table import close_catalogs, open_table
+from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.errors import UnsupportedError
-from iceberg_compact_sql.table.catalogs import close_catalogs, open_table
-from iceberg_compact_sql.table.session_view import SessionView
 from tests.support.java import Lake
 from tests.support.s3 import S3Server
 
@@ -105,7 +105,7 @@ def test_java_reads_a_hadoop_table_that_we_created(java_spark: SparkSession, tmp
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField
 
-    from iceberg_compact_sql.table.hadoop_catalog import HadoopCatalog
+    from iceberg_compact_sql.catalogs.hadoop import HadoopCatalog
 
     name, _ = add_catalog(java_spark, type="hadoop", warehouse=str(tmp_path / "wh"), cache_enabled="false")
     catalog = HadoopCatalog(name, warehouse=str(tmp_path / "wh"))
@@ -117,7 +117,7 @@ def test_java_reads_a_hadoop_table_that_we_created(java_spark: SparkSession, tmp
 
 
 def test_creating_on_s3_never_overwrites(s3_server: S3Server) -> None:
-    from iceberg_compact_sql.table.metadata_files import MetadataFiles
+    from iceberg_compact_sql.storage.exclusive_create import MetadataFiles
 
     files = MetadataFiles(s3_server.properties)
     location = f"s3a://{s3_server.bucket}/exclusive/{secrets.token_hex(4)}#odd key"
@@ -135,8 +135,8 @@ def test_a_hadoop_catalog_on_s3_commits_by_conditional_put(s3_server: S3Server) 
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField
 
+    from iceberg_compact_sql.catalogs.hadoop import HadoopCatalog
     from iceberg_compact_sql.events import listening
-    from iceberg_compact_sql.table.hadoop_catalog import HadoopCatalog
 
     warehouse = f"s3://{s3_server.bucket}/hadoop_{secrets.token_hex(4)}"
     catalog = HadoopCatalog("h", warehouse=warehouse, **s3_server.properties)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_compact_sql.catalogs.open_table import close_catalogs, open_table
+from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.errors import NotFoundError, UnsupportedError
-from iceberg_compact_sql.table.catalogs import close_catalogs, open_table
-from iceberg_compact_sql.table.session_view import SessionView
 from tests.support.rest import RestServer
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import iceberg_compact_sql
 from iceberg_compact_sql import events
 from iceberg_compact_sql.cli import main
-from iceberg_compact_sql.demo_lake import TABLE, make_demo_table
+from iceberg_compact_sql.demo.lake import TABLE, make_demo_table
 from iceberg_compact_sql.procedures.registry import procedures
 
 FILES = 24

@@ -9,7 +9,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.commit.claim import claim, release
+from iceberg_compact_sql.commit.lease import claim, release
 from iceberg_compact_sql.commit.model import Outcome
 from iceberg_compact_sql.commit.replace import commit_replacements
 from iceberg_compact_sql.errors import CommitConflictError

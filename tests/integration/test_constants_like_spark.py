@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_compact_sql.sql.grammar import parse_call
-from iceberg_compact_sql.sql.literals import Reading
-from iceberg_compact_sql.sql.units import Months, zone
+from iceberg_compact_sql.call.grammar import parse_call
+from iceberg_compact_sql.call.literals import Reading
+from iceberg_compact_sql.units import Months, zone
 
 MOMENTS = [
     "TIMESTAMP '2026'",

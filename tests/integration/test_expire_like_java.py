@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from iceberg_compact_sql.procedures.context import Context
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.binding import Given, bind
+from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.procedures.expire_snapshots import PROCEDURE
-from iceberg_compact_sql.sql.binding import Given, bind
-from iceberg_compact_sql.table.session_view import SessionView
 from tests.support.java import Lake
 from tests.support.reclaim import FUTURE_MS, needed, on_disk
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.binding import Given, bind
+from iceberg_compact_sql.call.declaration import Procedure
+from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError, UnsupportedError
-from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.expire_snapshots import PROCEDURE as EXPIRE
 from iceberg_compact_sql.procedures.remove_orphans import PROCEDURE as ORPHANS
 from iceberg_compact_sql.reclaim.orphans import OrphanPlan, OrphanRequest, OrphanSearch
-from iceberg_compact_sql.sql.binding import Given, bind
-from iceberg_compact_sql.sql.parameters import Procedure
-from iceberg_compact_sql.table.paths import same_file_key
-from iceberg_compact_sql.table.session_view import SessionView
+from iceberg_compact_sql.storage.paths import same_file_key
 from tests.support.java import Lake
 from tests.support.reclaim import on_disk
 

@@ -18,10 +18,10 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from iceberg_compact_sql.plan.compaction import plan_compaction
 from iceberg_compact_sql.plan.cost import Prices
-from iceberg_compact_sql.plan.filters import parse_where
+from iceberg_compact_sql.plan.filters.parse import parse_where
 from iceberg_compact_sql.plan.model import CompactionPlan
+from iceberg_compact_sql.storage.paths import same_file_key
 from iceberg_compact_sql.table.inventory import read_inventory
-from iceberg_compact_sql.table.paths import same_file_key
 from tests.support import handmade
 from tests.support.java import Lake
 from tests.support.planning import MB, NOW_MS, fake_append, options_for

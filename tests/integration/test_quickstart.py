@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from iceberg_compact_sql.demo_lake import COMMITS, DAYS, DELETES, ROWS_PER_FILE, TABLE, make_demo_table
-from iceberg_compact_sql.table.jdbc_uri import sqlite_uri
+from iceberg_compact_sql.catalogs.jdbc_uri import sqlite_uri
+from iceberg_compact_sql.demo.lake import COMMITS, DAYS, DELETES, ROWS_PER_FILE, TABLE, make_demo_table
 from tests.support.java import Lake
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import iceberg_compact_sql
 from iceberg_compact_sql.cli import main
-from iceberg_compact_sql.demo_lake import make_demo_table
+from iceberg_compact_sql.demo.lake import make_demo_table
 from tests.support.readme import ROOT, blocks, shell_lines
 
 

@@ -19,7 +19,7 @@ from iceberg_compact_sql.reclaim import quarantine
 from iceberg_compact_sql.reclaim.expiry import run_expiry
 from iceberg_compact_sql.reclaim.orphans import OrphanRequest, OrphanSearch
 from iceberg_compact_sql.reclaim.retention import ExpiryRequest
-from iceberg_compact_sql.reclaim.stores import Stores
+from iceberg_compact_sql.storage.stores import Stores
 from tests.support.reclaim import DAY_MS, FUTURE_MS, SCHEMA, append, ids_in, needed, rows
 from tests.support.s3 import S3Server
 

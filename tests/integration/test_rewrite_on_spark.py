@@ -14,7 +14,7 @@ import sys, threading, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.support.rewriting import Bench, local, rows
-from iceberg_compact_sql.rewrite import spread
+from iceberg_compact_sql.engine import run_groups as spread
 from iceberg_compact_sql.rewrite.task import GroupFailed, GroupRewritten
 from dataclasses import replace
 import pyarrow.parquet as pq
@@ -94,8 +94,8 @@ assert set(bench.written()) == kept, (bench.written(), kept)
 print("closed ok", flush=True)
 
 # A worker that cannot import the package gets it with the task.
-from iceberg_compact_sql.rewrite.shipping import worker_function
-import iceberg_compact_sql.rewrite.shipping as shipping
+from iceberg_compact_sql.engine.shipping import worker_function
+import iceberg_compact_sql.engine.shipping as shipping
 from iceberg_compact_sql.rewrite.slicing import cut_group
 tasks = [shipping.packed(task) for task in cut_group(parts[1], job)]
 inner = worker_function(shipping.packed(job), tasks, prefer_shipped=True)

@@ -10,10 +10,10 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.rewrite.execute import job_io
-from iceberg_compact_sql.rewrite.spread import rewrite_groups
-from iceberg_compact_sql.rewrite.storage import list_folder, locate, open_stored
+from iceberg_compact_sql.engine.run_groups import rewrite_groups
+from iceberg_compact_sql.rewrite.run_task import job_io
 from iceberg_compact_sql.rewrite.task import GroupFailed, GroupRewritten, RewriteJob
+from iceberg_compact_sql.storage.exact_files import list_folder, locate, open_stored
 from tests.support.rewriting import Bench, local, rows
 from tests.support.s3 import S3Server
 

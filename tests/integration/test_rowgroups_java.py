@@ -14,10 +14,10 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from iceberg_compact_sql.rewrite.footer import ParquetFooter, read_footer
-from iceberg_compact_sql.rewrite.metrics import file_metrics
-from iceberg_compact_sql.rewrite.rowgroups import RowGroupJoiner
-from iceberg_compact_sql.rewrite.thrift import write_struct
+from iceberg_compact_sql.parquet.footer import ParquetFooter, read_footer
+from iceberg_compact_sql.parquet.joiner import RowGroupJoiner
+from iceberg_compact_sql.parquet.thrift import write_struct
+from iceberg_compact_sql.rewrite.write.metrics import file_metrics
 from tests.support.java import Lake
 from tests.support.parquet_bytes import footer_bytes
 

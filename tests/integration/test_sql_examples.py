@@ -10,8 +10,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 import iceberg_compact_sql
-from iceberg_compact_sql.demo_lake import DAYS, DELETES, TABLE, make_demo_table
-from iceberg_compact_sql.sql.statements import split_statements
+from iceberg_compact_sql.call.statements import split_statements
+from iceberg_compact_sql.demo.lake import DAYS, DELETES, TABLE, make_demo_table
 
 FOLDER = Path(__file__).parents[2] / "sql_examples"
 EXAMPLES = sorted(FOLDER.glob("*.sql"))

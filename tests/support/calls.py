@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.binding import bind
+from iceberg_compact_sql.call.grammar import parse_call
+from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.errors import IcebergCompactError
-from iceberg_compact_sql.procedures.context import Context
 from iceberg_compact_sql.procedures.registry import names
-from iceberg_compact_sql.sql.binding import bind
-from iceberg_compact_sql.sql.grammar import parse_call
-from iceberg_compact_sql.table.session_view import SessionView
 from tests.support.plain import PlainLake
 
 

@@ -104,7 +104,7 @@ def main(kind: str, folder: Path) -> None:
 
 def used(spark: Any, kind: str) -> dict[str, Any]:
     from iceberg_compact_sql import events
-    from iceberg_compact_sql.rewrite import spread
+    from iceberg_compact_sql.engine import run_groups as spread
 
     facts: dict[str, Any] = {}
     name = "db.events"

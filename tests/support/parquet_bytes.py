@@ -12,8 +12,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iceberg_compact_sql.rewrite.footer import ParquetFooter, read_footer
-from iceberg_compact_sql.rewrite.rowgroups import CopiedRange, RowGroupJoiner
+from iceberg_compact_sql.parquet.footer import ParquetFooter, read_footer
+from iceberg_compact_sql.parquet.joiner import CopiedRange, RowGroupJoiner
 
 EPOCH = dt.datetime(1960, 5, 17, 3, 4, 5, 678901)
 

@@ -17,13 +17,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
+from iceberg_compact_sql.actions.compact import planning_options
+from iceberg_compact_sql.call.binding import Given, bind
 from iceberg_compact_sql.plan.compaction import plan_compaction
 from iceberg_compact_sql.plan.cost import Prices
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan
 from iceberg_compact_sql.plan.packing import expected_sizes
 from iceberg_compact_sql.procedures.compact_table import PROCEDURE as COMPACT_TABLE
-from iceberg_compact_sql.procedures.compaction import planning_options
-from iceberg_compact_sql.sql.binding import Given, bind
 from iceberg_compact_sql.table.inventory import SnapshotFact, TableInventory
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile, PlannedState
 

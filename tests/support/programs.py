@@ -50,7 +50,7 @@ if "PYSPARK_GATEWAY_PORT" in os.environ and not (folder / "no-package").exists()
 
     def steer(point, facts):
         if point == "bridge.run" and (folder / "on-spark").exists():
-            from iceberg_compact_sql.rewrite import spread
+            from iceberg_compact_sql.engine import run_groups as spread
 
             spread.IN_PROCESS_BYTES = -1
         if point == "rewrite.job":

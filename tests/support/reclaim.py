@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 
-from iceberg_compact_sql.table.paths import same_file_key
+from iceberg_compact_sql.storage.paths import same_file_key
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 FUTURE_MS = 4_102_444_800_000

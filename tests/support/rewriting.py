@@ -14,8 +14,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from iceberg_compact_sql.plan.model import FileGroup
-from iceberg_compact_sql.rewrite.arrow_types import arrow_schema
-from iceberg_compact_sql.rewrite.execute import run_task
+from iceberg_compact_sql.rewrite.run_task import run_task
+from iceberg_compact_sql.rewrite.scan.arrow_types import arrow_schema
 from iceberg_compact_sql.rewrite.slicing import cut_group, files_for
 from iceberg_compact_sql.rewrite.task import OutputFile, RewriteJob, RewriteResult
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile

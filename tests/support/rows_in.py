@@ -13,7 +13,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 
-from iceberg_compact_sql.rewrite.reader import InputReader, open_inputs, output_arrow_schema
+from iceberg_compact_sql.rewrite.live_rows import InputReader, open_inputs, output_arrow_schema
 from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob, RewriteTask
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete
 

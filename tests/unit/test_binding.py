@@ -8,13 +8,13 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from iceberg_compact_sql.call.binding import Given, bind
+from iceberg_compact_sql.call.declaration import Arguments, Procedure
+from iceberg_compact_sql.call.grammar import parse_call
 from iceberg_compact_sql.errors import InvalidArgumentError
 from iceberg_compact_sql.procedures.compact_table import PROCEDURE as COMPACT
 from iceberg_compact_sql.procedures.registry import procedures
-from iceberg_compact_sql.sql.binding import Given, bind
-from iceberg_compact_sql.sql.grammar import parse_call
-from iceberg_compact_sql.sql.parameters import Arguments, Procedure
-from iceberg_compact_sql.sql.units import Months, parse_duration_ms, parse_size, parse_time_ms, plain_python
+from iceberg_compact_sql.units import Months, parse_duration_ms, parse_size, parse_time_ms, plain_python
 
 MB = 1024 * 1024
 

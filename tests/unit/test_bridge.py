@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from iceberg_compact_sql.sql.answer import Answer
-from iceberg_compact_sql.sql.bridge import PROTOCOL, _rows
-from iceberg_compact_sql.sql.parameters import columns
+from iceberg_compact_sql.call.declaration import columns
+from iceberg_compact_sql.doors.jvm_child import PROTOCOL, _rows
+from iceberg_compact_sql.doors.results import Answer
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOTSTRAP = (ROOT / "iceberg_compact_sql/jvm/src/icebergcompactsql/bootstrap.py.txt").read_text()

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from iceberg_compact_sql.catalogs.open_table import close_catalogs, iceberg_catalogs, open_catalog, open_table
+from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.errors import (
     IcebergCompactError,
     InvalidArgumentError,
     MissingDependencyError,
     NotFoundError,
 )
-from iceberg_compact_sql.table.catalogs import close_catalogs, iceberg_catalogs, open_catalog, open_table
-from iceberg_compact_sql.table.session_view import SessionView
 from tests.support.plain import PlainLake
 
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -197,8 +197,8 @@ def test_two_processes_commit_to_one_sqlite_catalog(plain_lake: PlainLake, tmp_p
     plain_lake.create("db.t", ROWS, properties={"commit.retry.num-retries": "30"})
     script = (
         "import json, sys, pyarrow as pa\n"
-        "from iceberg_compact_sql.table.catalogs import open_table\n"
-        "from iceberg_compact_sql.table.session_view import SessionView\n"
+        "from iceberg_compact_sql.catalogs.open_table import open_table\n"
+        "from iceberg_compact_sql.catalogs.session_view import SessionView\n"
         "conf = json.loads(sys.argv[1])\n"
         "for _ in range(5):\n"
         "    open_table(SessionView(conf=conf), 'db.t').table.append(pa.table({'id': [9]}))\n"

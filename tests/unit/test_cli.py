@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from iceberg_compact_sql.cli import main
+from iceberg_compact_sql.demo.tour import prepare_folder
 from iceberg_compact_sql.procedures.registry import procedures
-from iceberg_compact_sql.quickstart import prepare_folder
 
 ROOT = Path(__file__).parents[2]
 SESSION_FLAGS = {"catalog", "warehouse", "settings", "master", "style"}

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
+from iceberg_compact_sql.catalogs.open_table import close_catalogs, open_table
+from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
-from iceberg_compact_sql.table.catalogs import close_catalogs, open_table
-from iceberg_compact_sql.table.session_view import SessionView
 from tests.support.calls import call
 from tests.support.handmade import data_paths, make_small_table
 from tests.support.plain import PlainLake

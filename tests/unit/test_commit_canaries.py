@@ -9,7 +9,7 @@ from pyiceberg.manifest import DATA_FILE_TYPE, ManifestContent, PartitionFieldSt
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
 from pyiceberg.types import DoubleType, LongType
 
-from iceberg_compact_sql.table.pyiceberg_internals.manifests import REFERENCED_DATA_FILE, read_entries
+from iceberg_compact_sql.pyiceberg_internals.manifest_entries import REFERENCED_DATA_FILE, read_entries
 from tests.support.handmade import add_position_deletes, append, data_paths, make_catalog, make_table
 
 

@@ -8,11 +8,11 @@ import pytest
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.commit.claim import claim, release
+from iceberg_compact_sql.catalogs.hadoop import HadoopCatalog
+from iceberg_compact_sql.commit.lease import claim, release
 from iceberg_compact_sql.commit.model import CommitReport
 from iceberg_compact_sql.commit.replace import commit_replacements
 from iceberg_compact_sql.errors import CommitConflictError
-from iceberg_compact_sql.table.hadoop_catalog import HadoopCatalog
 from tests.support import oracle
 from tests.support.handmade import append, make_table
 from tests.support.replacing import live_files, planned

@@ -42,13 +42,13 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from iceberg_compact_sql.commit.model import NewDelete, Outcome, Replacement
 from iceberg_compact_sql.commit.replace import commit_replacements
-from iceberg_compact_sql.table.model import DeleteKind, LiveDelete
-from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import (
+from iceberg_compact_sql.pyiceberg_internals.manifest_entries import read_entries
+from iceberg_compact_sql.pyiceberg_internals.manifest_writer import (
     new_data_file,
     summarize_partitions,
     write_manifest_entries,
 )
-from iceberg_compact_sql.table.pyiceberg_internals.manifests import read_entries
+from iceberg_compact_sql.table.model import DeleteKind, LiveDelete
 from tests.support import oracle
 from tests.support.handmade import (
     add_equality_deletes,

@@ -13,13 +13,13 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from iceberg_compact_sql.commit.claim import CLAIM_PROPERTY, claim, read_claim, release
+from iceberg_compact_sql.commit.lease import CLAIM_PROPERTY, claim, read_claim, release
 from iceberg_compact_sql.commit.model import Outcome, Replacement
 from iceberg_compact_sql.commit.replace import commit_replacements
-from iceberg_compact_sql.commit.resume import group_fingerprint
+from iceberg_compact_sql.commit.run_stamps import group_fingerprint
 from iceberg_compact_sql.errors import CommitConflictError
 from iceberg_compact_sql.table.model import LiveFile
-from iceberg_compact_sql.table.stamps import GROUPS, RUN_ID
+from iceberg_compact_sql.table.summary_keys import GROUPS, RUN_ID
 from tests.support import oracle
 from tests.support.handmade import (
     add_equality_deletes,

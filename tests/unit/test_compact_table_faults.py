@@ -13,8 +13,8 @@ import pytest
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
+from iceberg_compact_sql.actions import compact as compaction
 from iceberg_compact_sql.errors import CommitConflictError, IcebergCompactError
-from iceberg_compact_sql.procedures import compaction
 from tests.support.calls import call
 from tests.support.handmade import (
     BY_NAME,

@@ -32,11 +32,11 @@ from pyiceberg.types import (
     StructType,
 )
 
-from iceberg_compact_sql.rewrite import key_index
-from iceberg_compact_sql.rewrite.equality import key_sets
-from iceberg_compact_sql.rewrite.inputs import InputFileError
-from iceberg_compact_sql.rewrite.key_index import KeyIndex
-from iceberg_compact_sql.rewrite.keys import key_column
+from iceberg_compact_sql.rewrite.deletes import key_index
+from iceberg_compact_sql.rewrite.deletes.equality import key_sets
+from iceberg_compact_sql.rewrite.deletes.key_index import KeyIndex
+from iceberg_compact_sql.rewrite.deletes.keys import key_column
+from iceberg_compact_sql.rewrite.scan.inputs import InputFileError
 from tests.support.rows_in import equality_delete, job_of, read_rows, readers, slice_of, task_of, with_id, write_file
 
 NAN = float("nan")

@@ -40,7 +40,7 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from iceberg_compact_sql.plan.filters import parse_where
+from iceberg_compact_sql.plan.filters.parse import parse_where
 from iceberg_compact_sql.table.pruning import FileMetrics, FilePruner
 
 SCHEMA = Schema(

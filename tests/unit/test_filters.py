@@ -25,7 +25,7 @@ from pyiceberg.types import (
 )
 
 from iceberg_compact_sql.errors import InvalidArgumentError
-from iceberg_compact_sql.plan.filters import parse_where
+from iceberg_compact_sql.plan.filters.parse import parse_where
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),

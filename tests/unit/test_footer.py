@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_compact_sql.rewrite.footer import FIRST_READ_BYTES, FooterError, parse_footer, read_footer
-from iceberg_compact_sql.rewrite.rowgroups import RowGroupJoiner
-from iceberg_compact_sql.rewrite.thrift import (
+from iceberg_compact_sql.parquet.footer import FIRST_READ_BYTES, FooterError, parse_footer, read_footer
+from iceberg_compact_sql.parquet.joiner import RowGroupJoiner
+from iceberg_compact_sql.parquet.thrift import (
     BINARY,
     I32,
     I64,

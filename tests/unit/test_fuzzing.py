@@ -19,12 +19,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField, TimestamptzType
 
+from iceberg_compact_sql.call.binding import bind
+from iceberg_compact_sql.call.grammar import parse_call
 from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError
-from iceberg_compact_sql.plan.filters import parse_where
-from iceberg_compact_sql.procedures.registry import names
-from iceberg_compact_sql.reclaim.reachability import Reachability
-from iceberg_compact_sql.reclaim.stores import Stores
-from iceberg_compact_sql.rewrite.thrift import (
+from iceberg_compact_sql.parquet.thrift import (
     BINARY,
     I64,
     LIST,
@@ -34,8 +32,10 @@ from iceberg_compact_sql.rewrite.thrift import (
     read_struct,
     write_struct,
 )
-from iceberg_compact_sql.sql.binding import bind
-from iceberg_compact_sql.sql.grammar import parse_call
+from iceberg_compact_sql.plan.filters.parse import parse_where
+from iceberg_compact_sql.procedures.registry import names
+from iceberg_compact_sql.reclaim.reachability import Reachability
+from iceberg_compact_sql.storage.stores import Stores
 from iceberg_compact_sql.table.inventory import read_inventory
 from tests.support.calls import call
 from tests.support.handmade import BY_NAME, SIMPLE_SCHEMA, add_position_deletes, append, data_paths, make_table

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iceberg_compact_sql.call.binding import Given
+from iceberg_compact_sql.call.detect import called_name
+from iceberg_compact_sql.call.grammar import Call, parse_call, print_call
 from iceberg_compact_sql.errors import CallSyntaxError
-from iceberg_compact_sql.sql.binding import Given
-from iceberg_compact_sql.sql.first_words import called_name
-from iceberg_compact_sql.sql.grammar import Call, parse_call, print_call
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01 00:00:00 UTC
 UTC = dt.timezone.utc

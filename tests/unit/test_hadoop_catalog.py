@@ -12,10 +12,10 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableA
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from iceberg_compact_sql.catalogs.hadoop import HadoopCatalog
 from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
 from iceberg_compact_sql.events import listening
-from iceberg_compact_sql.table.hadoop_catalog import HadoopCatalog
-from iceberg_compact_sql.table.metadata_files import MetadataFiles
+from iceberg_compact_sql.storage.exclusive_create import MetadataFiles
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))
 

@@ -15,8 +15,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.rewrite.inputs import InputFileError, open_input
-from iceberg_compact_sql.rewrite.reader import open_inputs, output_arrow_schema
+from iceberg_compact_sql.rewrite.live_rows import open_inputs, output_arrow_schema
+from iceberg_compact_sql.rewrite.scan.inputs import InputFileError, open_input
 from iceberg_compact_sql.table.model import DeleteKind
 from tests.support.rows_in import (
     delete_of,

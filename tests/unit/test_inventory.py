@@ -38,11 +38,11 @@ from pyiceberg.types import (
 
 from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError
 from iceberg_compact_sql.events import listening
+from iceberg_compact_sql.pyiceberg_internals import manifest_columns as records
+from iceberg_compact_sql.pyiceberg_internals.manifest_entries import read_entries
+from iceberg_compact_sql.pyiceberg_internals.manifest_writer import new_data_file, write_manifest_entries
 from iceberg_compact_sql.table.inventory import read_inventory
 from iceberg_compact_sql.table.model import DeleteKind
-from iceberg_compact_sql.table.pyiceberg_internals import inventory_records as records
-from iceberg_compact_sql.table.pyiceberg_internals.manifest_writing import new_data_file, write_manifest_entries
-from iceberg_compact_sql.table.pyiceberg_internals.manifests import read_entries
 from tests.support import handmade
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "kind", StringType()))

@@ -46,10 +46,18 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from iceberg_compact_sql.rewrite.bounds import lower_string, upper_binary, upper_string
-from iceberg_compact_sql.rewrite.footer import ParquetFooter, parse_footer
-from iceberg_compact_sql.rewrite.metrics import COUNTS, FULL, NONE, TRUNCATED, MetricsMode, column_modes, file_metrics
-from iceberg_compact_sql.rewrite.thrift import BINARY, FALSE, I64, LIST, STRUCT, Struct, ThriftList, write_struct
+from iceberg_compact_sql.parquet.footer import ParquetFooter, parse_footer
+from iceberg_compact_sql.parquet.thrift import BINARY, FALSE, I64, LIST, STRUCT, Struct, ThriftList, write_struct
+from iceberg_compact_sql.rewrite.write.bounds import lower_string, upper_binary, upper_string
+from iceberg_compact_sql.rewrite.write.metrics import (
+    COUNTS,
+    FULL,
+    NONE,
+    TRUNCATED,
+    MetricsMode,
+    column_modes,
+    file_metrics,
+)
 from tests.support.parquet_bytes import footer_of, joined, parquet_bytes, with_id
 
 

@@ -12,7 +12,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import DateType, DoubleType, NestedField, StringType
 
 from iceberg_compact_sql.plan.cost import Prices, Throughput, Work, estimate
-from iceberg_compact_sql.plan.report import dry_run_rows, score_rows
+from iceberg_compact_sql.plan.rows import dry_run_rows, score_rows
 from iceberg_compact_sql.table.inventory import SnapshotFact
 from iceberg_compact_sql.table.model import DeleteKind, LiveFile
 from tests.support.planning import HOUR_MS, MB, NOW_MS, data_file, delete_file, inventory_of, plan_for

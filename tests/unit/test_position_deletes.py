@@ -22,13 +22,13 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 from pyroaring import BitMap64
 
-from iceberg_compact_sql.rewrite.delete_files import read_delete_columns
-from iceberg_compact_sql.rewrite.inputs import InputFileError
-from iceberg_compact_sql.rewrite.positions import add_position_deletes
-from iceberg_compact_sql.rewrite.row_bitmap import RowBitmap
-from iceberg_compact_sql.rewrite.vectors import decode_vector
+from iceberg_compact_sql.rewrite.deletes.files import read_delete_columns
+from iceberg_compact_sql.rewrite.deletes.positions import add_position_deletes
+from iceberg_compact_sql.rewrite.deletes.row_bitmap import RowBitmap
+from iceberg_compact_sql.rewrite.deletes.vectors import decode_vector
+from iceberg_compact_sql.rewrite.scan.inputs import InputFileError
+from iceberg_compact_sql.storage.paths import same_file_key
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete
-from iceberg_compact_sql.table.paths import same_file_key
 from tests.support.rows_in import (
     PATH_ID,
     POSITION_ID,

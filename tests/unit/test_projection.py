@@ -38,7 +38,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from iceberg_compact_sql.rewrite.inputs import InputFileError
+from iceberg_compact_sql.rewrite.scan.inputs import InputFileError
 from tests.support.rows_in import job_of, read_rows, read_table, readers, slice_of, task_of, with_id, write_file
 
 UTC = dt.timezone.utc

@@ -22,9 +22,9 @@ from pyiceberg.types import (
     StructType,
 )
 
-from iceberg_compact_sql.rewrite.arrow_types import arrow_schema
-from iceberg_compact_sql.rewrite.fields import file_fields
-from iceberg_compact_sql.rewrite.projection import Projection
+from iceberg_compact_sql.rewrite.scan.arrow_types import arrow_schema
+from iceberg_compact_sql.rewrite.scan.fields import file_fields
+from iceberg_compact_sql.rewrite.scan.projection import Projection
 from tests.support.rows_in import job_of, read_table, slice_of, task_of
 
 

@@ -24,7 +24,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, LongType, NestedField, TimestamptzType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from iceberg_compact_sql.table.pyiceberg_internals import avro_names
+from iceberg_compact_sql.pyiceberg_internals.avro import named_types as avro_names
 from tests.support.handmade import add_equality_deletes, append, make_table
 from tests.support.plain import PlainLake
 

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import BinaryType, IntegerType, LongType, MapType, NestedField, StringType
 
-from iceberg_compact_sql.table.pyiceberg_internals.quick_maps import with_quick_maps
+from iceberg_compact_sql.pyiceberg_internals.avro.map_writer import with_quick_maps
 
 SCHEMA = Schema(
     NestedField(1, "counts", MapType(2, IntegerType(), 3, LongType()), required=False),

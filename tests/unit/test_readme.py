@@ -6,19 +6,19 @@ import json
 import re
 import shlex
 
+from iceberg_compact_sql.call.binding import bind
+from iceberg_compact_sql.call.grammar import parse_call
 from iceberg_compact_sql.cli import main
-from iceberg_compact_sql.procedures.maintenance import STEPS
+from iceberg_compact_sql.procedures.maintenance_steps import STEPS
+from iceberg_compact_sql.procedures.readme_tables import with_current_sections
 from iceberg_compact_sql.procedures.registry import names, procedures
-from iceberg_compact_sql.report.documentation import with_current_sections
-from iceberg_compact_sql.sql.binding import bind
-from iceberg_compact_sql.sql.grammar import parse_call
 from tests.benchmarks.readme import RESULTS, WORK, with_current_figures
 from tests.support.readme import ROOT, TEXT, blocks, shell_lines
 
 SETUP = "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && "
 # Run by other tests: the documentation by the one below, the jar by test_jar.
 OWN_TOOLS = {
-    "python -m iceberg_compact_sql.report.documentation README.md",
+    "python -m iceberg_compact_sql.procedures.readme_tables README.md",
     "python -m iceberg_compact_sql.jvm.build",
 }
 

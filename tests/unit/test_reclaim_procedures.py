@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from iceberg_compact_sql import events
+from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.binding import Given, bind
+from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.errors import InvalidArgumentError, NotFoundError
-from iceberg_compact_sql.procedures.context import Context
-from iceberg_compact_sql.sql.binding import Given, bind
-from iceberg_compact_sql.table.session_view import SessionView
 from tests.support.reclaim import DAY_MS, SCHEMA, append, ids_in, rows
 
 LATER_MS = int(time.time() * 1000) + 30 * DAY_MS
@@ -36,7 +36,7 @@ def call(folder: Path, procedure: str, *values: object, **named: object) -> list
 @pytest.fixture
 def table(tmp_path: Path) -> Any:
     context = Context(view=SessionView(embedded_warehouse=str(tmp_path), current_catalog="local"))
-    from iceberg_compact_sql.table.catalogs import open_catalog
+    from iceberg_compact_sql.catalogs.open_table import open_catalog
 
     catalog = open_catalog(context.view, "local")
     catalog.create_namespace_if_not_exists("db")

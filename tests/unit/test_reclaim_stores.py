@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from iceberg_compact_sql.reclaim.local_store import LocalStore
-from iceberg_compact_sql.reclaim.locations import join, relative_to, split_location
-from iceberg_compact_sql.reclaim.remote_stores import ArrowStore, FsspecStore
-from iceberg_compact_sql.reclaim.stores import Store, Stores
+from iceberg_compact_sql.storage.local import LocalStore
+from iceberg_compact_sql.storage.locations import join, relative_to, split_location
+from iceberg_compact_sql.storage.remote import ArrowStore, FsspecStore
+from iceberg_compact_sql.storage.stores import Store, Stores
 
 NAMES = ("plain", "a b", "a+b", "a%20b", "a#b", "a?b", "\u00fc\u6587", "k=1/deep/er", ".hidden/x", "shown/.y")
 

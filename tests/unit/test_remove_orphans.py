@@ -21,11 +21,11 @@ from iceberg_compact_sql.errors import (
 )
 from iceberg_compact_sql.reclaim import quarantine
 from iceberg_compact_sql.reclaim.expiry import ExpiryOptions, run_expiry
-from iceberg_compact_sql.reclaim.locations import split_location
+from iceberg_compact_sql.reclaim.known_files import Standing, ValidFiles
 from iceberg_compact_sql.reclaim.orphans import OrphanPlan, OrphanRequest, OrphanSearch
 from iceberg_compact_sql.reclaim.retention import ExpiryRequest
-from iceberg_compact_sql.reclaim.stores import StoredFile, Stores
-from iceberg_compact_sql.reclaim.valid_files import Standing, ValidFiles
+from iceberg_compact_sql.storage.locations import split_location
+from iceberg_compact_sql.storage.stores import StoredFile, Stores
 from tests.support.reclaim import DAY_MS, FUTURE_MS, append, ids_in, needed, new_catalog, new_table, on_disk, rows
 
 NOW_MS = int(time.time() * 1000) + 10 * DAY_MS

@@ -9,12 +9,13 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, ListType, NestedField, StringType
 
+from iceberg_compact_sql.engine.shipping import package_archive, packed
 from iceberg_compact_sql.errors import InvalidArgumentError, NotFoundError
 from iceberg_compact_sql.plan.model import CompactionOptions
-from iceberg_compact_sql.rewrite.encoding import writer_settings
-from iceberg_compact_sql.rewrite.job import build_job, effective_properties, io_properties
-from iceberg_compact_sql.rewrite.shipping import package_archive, packed
+from iceberg_compact_sql.rewrite.job import build_job, effective_properties
 from iceberg_compact_sql.rewrite.task import InputSlice, RewriteTask
+from iceberg_compact_sql.rewrite.write.settings import writer_settings
+from iceberg_compact_sql.storage.io_properties import io_properties
 from tests.support.plain import PlainLake
 
 OPTIONS = CompactionOptions(target_bytes=1000, min_file_bytes=750, max_file_bytes=1800)
@@ -107,7 +108,7 @@ def test_settings_of_columns() -> None:
 
 
 def test_bloom_filters_stay_within_their_limit() -> None:
-    from iceberg_compact_sql.rewrite.encoding import BloomFilter
+    from iceberg_compact_sql.rewrite.write.settings import BloomFilter
 
     fitted = BloomFilter("a", 0.01, None).fitted(10**9, 1024**2)
     assert fitted["ndv"] < 10**6

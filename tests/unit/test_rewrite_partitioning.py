@@ -46,11 +46,11 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
-from iceberg_compact_sql.rewrite.arrow_types import arrow_schema
-from iceberg_compact_sql.rewrite.execute import run_task
-from iceberg_compact_sql.rewrite.partitioning import PartitioningError, PartitionSplitter
+from iceberg_compact_sql.rewrite.run_task import run_task
+from iceberg_compact_sql.rewrite.scan.arrow_types import arrow_schema
 from iceberg_compact_sql.rewrite.slicing import cut_group
 from iceberg_compact_sql.rewrite.task import RewriteFailure
+from iceberg_compact_sql.rewrite.write.partitioning import PartitioningError, PartitionSplitter
 from iceberg_compact_sql.table.partitions import partition_key
 from tests.support.rewriting import SCHEMA, Bench, local, outputs, read_back, rows
 

@@ -11,14 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from iceberg_compact_sql import events
+from iceberg_compact_sql.engine import run_groups as spread
+from iceberg_compact_sql.engine.group_results import GroupAccounts
+from iceberg_compact_sql.engine.run_groups import RewriteProgress, rewrite_groups
 from iceberg_compact_sql.plan.model import FileGroup
-from iceberg_compact_sql.rewrite import spread
-from iceberg_compact_sql.rewrite.accounts import GroupAccounts
-from iceberg_compact_sql.rewrite.cleaning import find_lost_files, remove_files
-from iceberg_compact_sql.rewrite.execute import job_io, run_task
+from iceberg_compact_sql.rewrite.run_task import job_io, run_task
 from iceberg_compact_sql.rewrite.sampling import sampled_ratio
 from iceberg_compact_sql.rewrite.slicing import cut_group
-from iceberg_compact_sql.rewrite.spread import RewriteProgress, rewrite_groups
 from iceberg_compact_sql.rewrite.task import (
     GroupFailed,
     GroupRewritten,
@@ -28,6 +27,7 @@ from iceberg_compact_sql.rewrite.task import (
     RewriteResult,
     RewriteTask,
 )
+from iceberg_compact_sql.storage.remove_created import find_lost_files, remove_files
 from tests.support.rewriting import KB, Bench, local, rows
 
 GROUPS = 4

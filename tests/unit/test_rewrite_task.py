@@ -28,13 +28,13 @@ from pyiceberg.types import (
 )
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.rewrite.arrays import null_array
-from iceberg_compact_sql.rewrite.arrow_types import arrow_schema
-from iceberg_compact_sql.rewrite.copying import written_signature
-from iceberg_compact_sql.rewrite.encoding import writer_settings
-from iceberg_compact_sql.rewrite.execute import run_task
+from iceberg_compact_sql.rewrite.copy.plan import written_signature
+from iceberg_compact_sql.rewrite.run_task import run_task
+from iceberg_compact_sql.rewrite.scan.arrays import null_array
+from iceberg_compact_sql.rewrite.scan.arrow_types import arrow_schema
 from iceberg_compact_sql.rewrite.slicing import cut_group
 from iceberg_compact_sql.rewrite.task import RewriteFailure, RewriteTask
+from iceberg_compact_sql.rewrite.write.settings import writer_settings
 from tests.support.rewriting import KB, SCHEMA, Bench, local, outputs, read_back, rows
 
 
@@ -404,7 +404,7 @@ def test_an_output_that_changes_on_storage_is_refused(bench: Bench) -> None:
 
 
 def test_rows_that_encode_differently_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from iceberg_compact_sql.rewrite import pieces
+    from iceberg_compact_sql.rewrite.write import row_groups as pieces
 
     bench.add(rows(1000))
     job, task = only_task(bench, copy="never")

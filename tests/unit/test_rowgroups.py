@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from iceberg_compact_sql.events import listening
-from iceberg_compact_sql.rewrite import ranges
-from iceberg_compact_sql.rewrite.footer import FooterError, parse_footer
-from iceberg_compact_sql.rewrite.rowgroups import CopiedBytesError, RowGroupJoiner, verify_copied
-from iceberg_compact_sql.rewrite.thrift import I32, I64, LIST, STRUCT, Struct, ThriftList, read_struct, write_struct
+from iceberg_compact_sql.parquet import ranges
+from iceberg_compact_sql.parquet.footer import FooterError, parse_footer
+from iceberg_compact_sql.parquet.joiner import CopiedBytesError, RowGroupJoiner, verify_copied
+from iceberg_compact_sql.parquet.thrift import I32, I64, LIST, STRUCT, Struct, ThriftList, read_struct, write_struct
 from tests.support.parquet_bytes import duck_rows, footer_bytes, footer_of, joined, parquet_bytes, wide_table, with_id
 
 BLOOMS: dict[str, Any] = {"id": {"ndv": 400, "fpp": 0.01}, "word": {"ndv": 400, "fpp": 0.001}}

@@ -15,10 +15,10 @@ import pytest
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
+from iceberg_compact_sql.engine import run_groups as spread
+from iceberg_compact_sql.engine.shipping import packed, worker_function
 from iceberg_compact_sql.errors import IcebergCompactError, RewriteFailedError, UnsupportedError
-from iceberg_compact_sql.rewrite import spread
-from iceberg_compact_sql.rewrite.execute import run_task
-from iceberg_compact_sql.rewrite.shipping import packed, worker_function
+from iceberg_compact_sql.rewrite.run_task import run_task
 from iceberg_compact_sql.rewrite.task import RewriteJob, RewriteTask
 from tests.support.calls import call
 from tests.support.handmade import BY_NAME, SIMPLE_SCHEMA, append, data_paths, make_small_table, make_table

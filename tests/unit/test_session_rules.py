@@ -16,14 +16,15 @@ from pyspark.errors.exceptions.captured import AnalysisException as ClassicAnaly
 
 import iceberg_compact_sql
 from iceberg_compact_sql import IcebergCompactError
+from iceberg_compact_sql.catalogs.open_table import open_catalog, open_table
+from iceberg_compact_sql.catalogs.session_view import SessionView
+from iceberg_compact_sql.doors import session_errors as flavour
+from iceberg_compact_sql.doors import table_functions as functions
+from iceberg_compact_sql.doors.session import _namespace_parts
 from iceberg_compact_sql.errors import InvalidArgumentError, MissingDependencyError, NotFoundError
 from iceberg_compact_sql.plan.options import resolve_options
 from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.rewrite.job import build_job
-from iceberg_compact_sql.sql import flavour, functions
-from iceberg_compact_sql.sql.session import _namespace_parts
-from iceberg_compact_sql.table.catalogs import open_catalog, open_table
-from iceberg_compact_sql.table.session_view import SessionView
 from tests.support.plain import PlainLake
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +113,7 @@ def test_a_workers_traceback_is_left_out(ending: str) -> None:
 
 
 def test_a_worker_without_our_packages_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "iceberg_compact_sql.plan.report", None)
+    monkeypatch.setitem(sys.modules, "iceberg_compact_sql.plan.rows", None)
     with pytest.raises(
         MissingDependencyError, match=r"^compact_table: the Python package '.*' is missing on the Spark"
     ):

@@ -18,8 +18,8 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from iceberg_compact_sql.table.pyiceberg_internals.avro_code import rows_reader
-from iceberg_compact_sql.table.pyiceberg_internals.slim_avro import read_columns
+from iceberg_compact_sql.pyiceberg_internals.avro.generated_reader import rows_reader
+from iceberg_compact_sql.pyiceberg_internals.avro.read_columns import read_columns
 from tests.support.reclaim import append, new_catalog, new_table, rows
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from iceberg_compact_sql.catalogs.jdbc_uri import sqlalchemy_uri
+from iceberg_compact_sql.catalogs.spark_conf import pyiceberg_properties, spark_catalog_names
 from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError, NotFoundError, UnsupportedError
 from iceberg_compact_sql.redaction import is_secret, redact
-from iceberg_compact_sql.table.jdbc_uri import sqlalchemy_uri
-from iceberg_compact_sql.table.spark_conf import pyiceberg_properties, spark_catalog_names
 
 PLUGIN = "org.apache.iceberg.spark.SparkCatalog"
 

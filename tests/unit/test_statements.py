@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_compact_sql.sql.statements import split_statements
+from iceberg_compact_sql.call.statements import split_statements
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iceberg_compact_sql.catalogs.names import Origin, parse_table_name, quote_name, resolve_name, show_name
+from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError, NotFoundError, UnsupportedError
-from iceberg_compact_sql.table.names import Origin, parse_table_name, quote_name, resolve_name, show_name
-from iceberg_compact_sql.table.session_view import SessionView
 
 READ = [
     ("t", ("t",)),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_compact_sql.rewrite.thrift import (
+from iceberg_compact_sql.parquet.thrift import (
     BINARY,
     BYTE,
     DOUBLE,

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_compact_sql.rewrite import verify
-from iceberg_compact_sql.rewrite.arrays import null_array
-from iceberg_compact_sql.rewrite.verify import TableDigest
+from iceberg_compact_sql.rewrite.scan.arrays import null_array
+from iceberg_compact_sql.rewrite.write import checksum as verify
+from iceberg_compact_sql.rewrite.write.checksum import TableDigest
 from tests.support.parquet_bytes import parquet_bytes, wide_table
 
 NESTED = pa.schema(

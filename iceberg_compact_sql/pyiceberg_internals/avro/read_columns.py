@@ -1,0 +1,102 @@
+"""A few columns of an Avro file, everything else skipped, with pyiceberg's Cython decoder.
+
+pyiceberg resolves the whole schema for every file and builds an object for every record; planning and reclaiming read
+thousands of manifests and need a few values of each entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyiceberg.avro.codecs import KNOWN_CODECS
+from pyiceberg.avro.decoder import new_decoder
+
+from iceberg_compact_sql.pyiceberg_internals.avro.generated_reader import rows_reader
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_BATCH_BYTES = 64 * 1024
+# The decoder does not check its bounds: a number that runs past the end stops at a zero. Three are read between checks.
+_END = b"\0\0\0"
+# The compiled one; asking for it anew for every block costs as much as reading a record.
+_Decoder: Any = type(new_decoder(b""))
+
+
+def read_columns(content: bytes, field_ids: tuple[int, ...]) -> Iterator[list[Any]]:
+    """Rows with the values of the given Iceberg field ids, in that order; None where the file has no such field.
+
+    Fields of nested records are found at any depth. A file that is cut or damaged raises, it never ends early:
+    ValueError, or what its codec raises. Nothing of a block is given before all of it was read.
+    """
+    if content[:4] != _MAGIC:
+        raise ValueError("not an Avro file")
+    frame = _Decoder(content + _END)
+    header = _read_header(frame, len(content))
+    codec_name = header.get("avro.codec", b"null").decode()
+    if codec_name not in KNOWN_CODECS:
+        raise ValueError(f"Avro files with the codec {codec_name!r} are not supported")
+    read_rows = rows_reader(header["avro.schema"], field_ids)
+    for blocks, records in _batches(_blocks(frame, content, KNOWN_CODECS[codec_name])):  # type: ignore[index]
+        yield from read_rows(_Decoder(records), blocks)
+
+
+def _batches(blocks: Iterator[tuple[int, bytes]]) -> Iterator[tuple[list[tuple[int, int]], bytes]]:
+    """Blocks in a row, with the records of each and where it ends: pyiceberg writes a block for every record."""
+    places: list[tuple[int, int]] = []
+    parts: list[bytes] = []
+    end = 0
+    for count, block in blocks:
+        end += len(block)
+        places.append((count, end))
+        parts.append(block)
+        if end >= _BATCH_BYTES:
+            yield places, b"".join(parts)
+            places, parts, end = [], [], 0
+    yield places, b"".join(parts)
+
+
+def _read_header(frame: Any, end: int) -> dict[str, bytes]:
+    header: dict[str, bytes] = {}
+    frame.skip(len(_MAGIC))
+    while count := frame.read_int():
+        if count < 0:
+            # A negative count is followed by the block's size in bytes.
+            count = -count
+            frame.read_int()
+        for _ in range(count):
+            key = _read_bytes(frame, end)
+            header[key.decode()] = _read_bytes(frame, end)
+    return header
+
+
+def _read_bytes(frame: Any, end: int) -> bytes:
+    length = frame.read_int()
+    if not 0 <= length <= end - frame.tell():
+        raise ValueError("damaged Avro file: it ends inside its header")
+    content: bytes = frame.read(length)
+    return content
+
+
+def _blocks(frame: Any, content: bytes, codec: Any) -> Iterator[tuple[int, bytes]]:
+    """How many records each block holds, and their bytes, decompressed."""
+    end = len(content)
+    if frame.tell() + _SYNC_BYTES > end:
+        raise ValueError("damaged Avro file: it ends inside its header")
+    sync = frame.read(_SYNC_BYTES)
+    read_int, tell, skip = frame.read_int, frame.tell, frame.skip
+    while tell() < end:
+        count, length, start = read_int(), read_int(), tell()
+        if not 0 <= length <= end - start:
+            raise ValueError("damaged Avro file: it ends inside a block")
+        stop = start + length
+        if content[stop : stop + _SYNC_BYTES] != sync:
+            raise ValueError("damaged Avro file: a block does not end with its sync marker")
+        skip(length + _SYNC_BYTES)
+        block = content[start:stop]
+        if codec:
+            block = codec.decompress(block)
+        # A record takes a byte at least.
+        if not 0 <= count <= len(block):
+            raise ValueError(f"damaged Avro file: a block of {len(block)} bytes is said to hold {count} records")
+        yield count, block

@@ -1,0 +1,181 @@
+"""One input slice, opened: its row groups, its columns by field id, and bounded batches of chosen columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
+
+from iceberg_compact_sql.parquet.chunk_facts import ChunkFacts
+from iceberg_compact_sql.parquet.footer import FooterError, read_footer_tree
+from iceberg_compact_sql.parquet.thrift import Struct
+from iceberg_compact_sql.rewrite.scan.arrow_types import FIELD_ID_KEY
+from iceberg_compact_sql.rewrite.scan.defaults import identity_values
+from iceberg_compact_sql.rewrite.scan.fields import FileField, children_of, file_fields
+from iceberg_compact_sql.rewrite.scan.inputs import (
+    InputFileError,
+    ProjectionError,
+    naming_file,
+    open_input,
+    open_parquet,
+)
+from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob
+
+# Larger row groups are read page by page; smaller ones by coalesced reads, which object stores reward.
+_BUFFERED_FROM_BYTES = 64 * 1024**2
+_BUFFER_BYTES = 1024**2
+_BATCH_BYTES = 16 * 1024**2
+_BATCH_ROWS = 128 * 1024
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What of a job decides how columns are resolved, parsed once."""
+
+    schema: Schema
+    specs: Mapping[int, PartitionSpec]
+    mapping: NameMapping | None
+    format_version: int
+
+    @staticmethod
+    def of(job: RewriteJob) -> TableSchema:
+        specs = [PartitionSpec.model_validate_json(text) for text in job.specs_json]
+        return TableSchema(
+            schema=Schema.model_validate_json(job.schema_json),
+            specs={spec.spec_id: spec for spec in specs},
+            mapping=parse_mapping_from_json(job.name_mapping_json) if job.name_mapping_json else None,
+            format_version=job.format_version,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroupRange:
+    """A row group of a slice and the file's row number that it starts at."""
+
+    index: int
+    rows: int
+    first_row: int
+    compressed_bytes: int
+    batch_rows: int
+    buffered: bool = field(default=False)
+
+
+class DataFile:
+    """An open Parquet file; whatever cannot be read raises `InputFileError` with its path.
+
+    `footer` is the footer's tree and where it starts, or what keeps it from being walked. Reading is thread-safe: each
+    row group is decoded by a reader of its own over the one open file.
+    """
+
+    def __init__(self, io: FileIO, table: TableSchema, part: InputSlice) -> None:
+        self.path = part.path
+        self.table = table
+        self.slice = part
+        self.file = open_input(io, part.path)
+        try:
+            with naming_file(part.path):
+                self._refuse_encrypted()
+                parquet = open_parquet(self.file)
+                self.metadata: pq.FileMetaData = parquet.metadata
+                self.parquet_schema: pq.ParquetSchema = parquet.schema
+                self.arrow_schema: pa.Schema = parquet.schema_arrow
+                self.fields: tuple[FileField, ...] = file_fields(self.arrow_schema, table.mapping)
+                self.footer = _footer_of(self.file)
+                self.chunks = ChunkFacts(self.footer[0]) if isinstance(self.footer, tuple) else None
+                spec = table.specs.get(part.spec_id)
+                if spec is None:
+                    raise ProjectionError(f"its partition spec {part.spec_id} is unknown")
+                self.identity: Mapping[int, Any] = identity_values(spec, part.partition)
+                self.row_groups = tuple(self._row_groups())
+        except BaseException:
+            self.file.close()
+            raise
+
+    @cached_property
+    def own_ids(self) -> bool:
+        """Whether the ids are in the file, rather than given by the name mapping."""
+
+        def any_id(arrow: pa.Field) -> bool:
+            return FIELD_ID_KEY in (arrow.metadata or {}) or any(any_id(child) for child in children_of(arrow))
+
+        return any(any_id(arrow) for arrow in self.arrow_schema)
+
+    def batches(
+        self, row_group: RowGroupRange, names: Sequence[str], dictionaries: Sequence[str] = ()
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Top-level columns of a row group in small batches, each with its first row's number in the file.
+
+        The rows that come out are counted: fewer or more than the footer says are an error.
+        """
+        if not names:
+            yield from self._empty_batches(row_group)
+            return
+        with naming_file(self.path):
+            parquet = open_parquet(
+                self.file,
+                metadata=self.metadata,
+                read_dictionary=list(dictionaries),
+                pre_buffer=not row_group.buffered,
+                buffer_size=_BUFFER_BYTES if row_group.buffered else 0,
+            )
+            row, end = row_group.first_row, row_group.first_row + row_group.rows
+            for batch in parquet.iter_batches(
+                row_group.batch_rows, row_groups=[row_group.index], columns=list(names), use_threads=False
+            ):
+                yield row, batch
+                row += batch.num_rows
+            if row != end:
+                found = row - row_group.first_row
+                raise InputFileError(
+                    self.path, f"row group {row_group.index} holds {found} rows, its footer says {row_group.rows}"
+                )
+
+    def close(self) -> None:
+        self.file.close()
+
+    def _empty_batches(self, row_group: RowGroupRange) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for first in range(0, row_group.rows, row_group.batch_rows):
+            rows = min(row_group.batch_rows, row_group.rows - first)
+            counted = pa.RecordBatch.from_arrays([pa.nulls(rows)], names=[""])
+            yield row_group.first_row + first, counted.select([])
+
+    def _row_groups(self) -> Iterator[RowGroupRange]:
+        first_row = 0
+        end = self.slice.end
+        for index in range(self.metadata.num_row_groups):
+            group = self.metadata.row_group(index)
+            # In a footer that cannot be walked the places are not known: the first slice takes all its row groups.
+            start, compressed = self.chunks.extent(index) if self.chunks else (0, max(0, group.total_byte_size))
+            if group.num_rows and start >= self.slice.start and (end is None or start < end):
+                row_bytes = max(1, group.total_byte_size // group.num_rows)
+                yield RowGroupRange(
+                    index=index,
+                    rows=group.num_rows,
+                    first_row=first_row,
+                    compressed_bytes=compressed,
+                    batch_rows=max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes)),
+                    buffered=compressed >= _BUFFERED_FROM_BYTES,
+                )
+            first_row += group.num_rows
+
+    def _refuse_encrypted(self) -> None:
+        size = self.file.size()
+        if size < 12:
+            raise InputFileError(self.path, f"it has {size} bytes, too few for a Parquet file")
+        if self.file.read_at(4, size - 4) == b"PARE":
+            raise InputFileError(self.path, "the file is encrypted, which is not supported")
+
+
+def _footer_of(file: pa.NativeFile) -> tuple[Struct, int] | FooterError:
+    try:
+        return read_footer_tree(file)
+    except FooterError as error:
+        return error

@@ -1,0 +1,80 @@
+"""All files that a task writes: by partition, and by Parquet schema where copied row groups keep an older one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from types import TracebackType
+from typing import Any
+
+from iceberg_compact_sql.parquet.footer import ParquetFooter
+from iceberg_compact_sql.rewrite.forecast import Forecast
+from iceberg_compact_sql.rewrite.task import OutputFile, RewriteJob
+from iceberg_compact_sql.rewrite.write.output_file import RollingOutput, TaskFiles
+from iceberg_compact_sql.rewrite.write.row_groups import EncodedPiece
+from iceberg_compact_sql.table.partitions import partition_key
+
+# An open file costs a handle, and some MB of buffers on object stores.
+_MAX_OPEN_FILES = 100
+
+
+class TaskOutputs:
+    """Takes row groups and encoded pieces; leaving the block without `finish` leaves unfinished files behind.
+
+    `partition` is None if the rows are spread: then nobody knows how many will come for a partition, and its files
+    roll at the target size.
+    """
+
+    def __init__(
+        self, job: RewriteJob, files: TaskFiles, forecast: Forecast, partition: tuple[Any, ...] | None
+    ) -> None:
+        self._job = job
+        self._files = files
+        self._forecast = forecast
+        self._partition = partition
+        self._outputs: dict[Hashable, RollingOutput] = {}
+
+    def append(self, source: Any, footer: ParquetFooter, index: int) -> int:
+        """Copy a row group of an input; returns the bytes copied."""
+        assert self._partition is not None
+        copied_bytes = self._output(self._partition, footer, copying=True).append(source, footer, index)
+        self._forecast.copied(footer.row_groups[index].compressed_bytes)
+        return copied_bytes
+
+    def append_piece(self, piece: EncodedPiece, partition: tuple[Any, ...]) -> None:
+        self._output(partition, piece.footer, copying=False).append_piece(piece)
+
+    def finish(self) -> tuple[OutputFile, ...]:
+        """Close every file; what is returned is complete and proved."""
+        for output in self._outputs.values():
+            output.close()
+        return tuple(file for output in self._outputs.values() for file in output.finished)
+
+    def _output(self, partition: tuple[Any, ...], footer: ParquetFooter, *, copying: bool) -> RollingOutput:
+        key = (partition_key(partition), footer.signature)
+        output = self._outputs.pop(key, None)
+        if output is None:
+            if sum(other.is_open for other in self._outputs.values()) >= _MAX_OPEN_FILES:
+                next(other for other in self._outputs.values() if other.is_open).close()
+            output = RollingOutput(
+                self._files,
+                partition,
+                share_bytes=lambda: self._share_bytes(copying=copying),
+                max_file_bytes=self._job.max_file_bytes,
+            )
+        # The one used last stands at the end.
+        self._outputs[key] = output
+        return output
+
+    def _share_bytes(self, *, copying: bool) -> float:
+        if self._partition is None:
+            return float(self._job.target_bytes)
+        return self._forecast.file_share_bytes(copying=copying)
+
+    def __enter__(self) -> TaskOutputs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for output in self._outputs.values():
+            output.abandon()

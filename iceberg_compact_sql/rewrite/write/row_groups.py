@@ -1,0 +1,191 @@
+"""Pieces of rows on their way into an output: gathered, encoded to one row group in memory, and proved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, FloatType, NestedField, StructType
+
+from iceberg_compact_sql import events
+from iceberg_compact_sql.parquet.footer import ParquetFooter, RowGroupInfo, read_footer
+from iceberg_compact_sql.rewrite.write.checksum import TableDigest
+from iceberg_compact_sql.rewrite.write.settings import WriterSettings, encode, leaf_paths
+
+# A dictionary that holds more than this share of the values as entries saves nothing.
+_MAX_DISTINCT_SHARE = 0.5
+_SAMPLE_ROWS = 32_768
+_READ_BACK_ROWS = 65_536
+_READ_BACK_BYTES = 8 * 1024**2
+
+
+class ProofError(Exception):
+    """What was written is not what was read: the output must not be committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPiece:
+    """A Parquet file of one row group in memory, proved against the rows that went in."""
+
+    buffer: pa.Buffer
+    footer: ParquetFooter
+    rows: int
+    nan_counts: Mapping[int, int]
+
+
+@dataclass(slots=True)
+class DictionaryVotes:
+    """For each leaf of the output, in how many of the rows read so far its dictionary held."""
+
+    rows: int = 0
+    held: Counter[str] = field(default_factory=Counter)
+
+    def count(self, footer: ParquetFooter, group: RowGroupInfo, paths_by_id: Mapping[int, str]) -> None:
+        self.rows += group.rows
+        for leaf in footer.leaves:
+            if leaf.name in group.dictionary_columns:
+                path = paths_by_id.get(leaf.field_id) if leaf.field_id is not None else leaf.name
+                if path is not None:
+                    self.held[path] += group.rows
+
+    def winners(self) -> frozenset[str]:
+        return frozenset(path for path, rows in self.held.items() if 2 * rows > self.rows)
+
+
+class PieceEncoder:
+    """Encodes pieces of one table; safe to use from many threads, since it holds no state of a piece."""
+
+    def __init__(self, schema: Schema, arrow_schema: pa.Schema, settings: WriterSettings, *, checksum: bool) -> None:
+        self._schema = schema
+        self._arrow_schema = arrow_schema
+        self._settings = settings
+        self._checksum = checksum
+        self._floats = tuple(_float_columns(schema.fields, ()))
+        names = dict(leaf_paths(schema))
+        self.paths_by_id = {schema.find_field(name).field_id: path for name, path in names.items()}
+
+    def encode(self, batches: Sequence[pa.RecordBatch], dictionaries: Collection[str]) -> EncodedPiece:
+        """One row group of these rows in their order; with checksums it is read back and compared, leaf by leaf."""
+        events.reach("rewrite.encode", rows=sum(batch.num_rows for batch in batches))
+        table, dictionary_columns = self._prepared(batches, dictionaries)
+        expected = self._digest(batches) if self._checksum else None
+        buffer = encode(table, self._settings, dictionary_columns)
+        footer = read_footer(pa.BufferReader(buffer), buffer.size)
+        if footer.rows != table.num_rows:
+            raise ProofError(f"{table.num_rows} rows were encoded as {footer.rows}")
+        if expected is not None:
+            events.reach("rewrite.verify", rows=table.num_rows)
+            self._compare(expected, buffer, table)
+        return EncodedPiece(buffer, footer, table.num_rows, self._nan_counts(table))
+
+    def _prepared(
+        self, batches: Sequence[pa.RecordBatch], dictionaries: Collection[str]
+    ) -> tuple[pa.Table, frozenset[str]]:
+        """The rows as one table, and the leaves for which a dictionary pays."""
+        columns: list[pa.ChunkedArray] = []
+        chosen = set(dictionaries)
+        for index, column in enumerate(self._arrow_schema):
+            chunks = [batch.column(index) for batch in batches]
+            if any(pa.types.is_dictionary(chunk.type) for chunk in chunks):
+                merged = self._one_dictionary(chunks, column.type)
+            else:
+                merged = pa.chunked_array(chunks, column.type)
+            if column.name in chosen and not self._dictionary_pays(merged):
+                chosen.discard(column.name)
+                if pa.types.is_dictionary(merged.type):
+                    merged = merged.cast(column.type)
+            columns.append(merged)
+        fields = [column.with_type(values.type) for column, values in zip(self._arrow_schema, columns, strict=True)]
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields)), frozenset(chosen)
+
+    @staticmethod
+    def _one_dictionary(chunks: Sequence[pa.Array], plain: pa.DataType) -> pa.ChunkedArray:
+        """The chunks with one dictionary for all, or without any if they differ too much for one to pay."""
+        kinds = {chunk.type for chunk in chunks}
+        if len(kinds) == 1 and _dictionaries_agree(chunks):
+            return pa.chunked_array(chunks).unify_dictionaries()
+        dense = [chunk.cast(plain) if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks]
+        return pa.chunked_array(dense, plain)
+
+    def _dictionary_pays(self, column: pa.ChunkedArray) -> bool:
+        """Whether a column repeats itself: inputs of few rows fit into a dictionary that a large row group bursts."""
+        rows = len(column)
+        if rows == 0 or pa.types.is_nested(column.type):
+            return rows > 0
+        if pa.types.is_dictionary(column.type):
+            values = column.chunk(0).dictionary
+            return len(values) <= _MAX_DISTINCT_SHARE * rows and values.nbytes <= self._settings.dictionary_bytes
+        sample = column.slice(0, _SAMPLE_ROWS)
+        if isinstance(sample.type, pa.BaseExtensionType):
+            sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], sample.type.storage_type)
+        return bool(pc.count_distinct(sample, mode="all").as_py() <= _MAX_DISTINCT_SHARE * len(sample))
+
+    def _digest(self, batches: Iterable[pa.RecordBatch]) -> tuple[bytes, ...]:
+        digest = TableDigest(self._arrow_schema)
+        for batch in batches:
+            digest.update(batch)
+        return digest.digest()
+
+    def _compare(self, expected: tuple[bytes, ...], buffer: pa.Buffer, written: pa.Table) -> None:
+        dictionaries = [column.name for column in written.schema if pa.types.is_dictionary(column.type)]
+        stored = pq.ParquetFile(pa.BufferReader(buffer), read_dictionary=dictionaries, pre_buffer=False)
+        row_bytes = max(1, written.nbytes // max(1, written.num_rows))
+        batch_rows = max(1, min(_READ_BACK_ROWS, _READ_BACK_BYTES // row_bytes))
+        found = self._digest(stored.iter_batches(batch_size=batch_rows, use_threads=False))
+        if found != expected:
+            differing = [
+                path
+                for path, before, after in zip(self.paths_by_id.values(), expected, found, strict=True)
+                if before != after
+            ]
+            raise ProofError(f"what was written reads back differently in column {', '.join(differing)}")
+
+    def _nan_counts(self, table: pa.Table) -> dict[int, int]:
+        counts = {}
+        for field_id, path in self._floats:
+            column = table.column(path[0])
+            if len(path) > 1:
+                column = pc.struct_field(column, list(path[1:]))
+            counts[field_id] = int(pc.sum(pc.is_nan(column)).as_py() or 0)
+        return counts
+
+
+def _dictionaries_agree(chunks: Sequence[pa.DictionaryArray]) -> bool:
+    """Whether it is worth unifying the dictionaries: they are small next to the rows, or they repeat one another."""
+    rows = sum(map(len, chunks))
+    if sum(len(chunk.dictionary) for chunk in chunks) <= _MAX_DISTINCT_SHARE * rows:
+        return True
+    first, *others = (chunk.dictionary for chunk in chunks)
+    if not others:
+        return len(first) <= _MAX_DISTINCT_SHARE * rows
+    middle = others[len(others) // 2]
+    known = pc.sum(pc.is_in(middle, value_set=first)).as_py() or 0
+    return bool(known >= _MAX_DISTINCT_SHARE * len(middle))
+
+
+def arrow_width_bytes(schema: pa.Schema) -> int:
+    """Bytes that a row takes at least in memory: fixed-width columns in full, an offset for the others."""
+    return sum(_width(column.type) for column in schema)
+
+
+def _width(kind: pa.DataType) -> int:
+    if pa.types.is_struct(kind):
+        return sum(_width(kind.field(index).type) for index in range(kind.num_fields))
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:
+        return 4
+
+
+def _float_columns(columns: Iterable[NestedField], path: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Float columns by their place in the row; those inside lists and maps have no NaN count in Iceberg."""
+    for index, column in enumerate(columns):
+        if isinstance(column.field_type, FloatType | DoubleType):
+            yield column.field_id, (*path, index)
+        elif isinstance(column.field_type, StructType):
+            yield from _float_columns(column.field_type.fields, (*path, index))

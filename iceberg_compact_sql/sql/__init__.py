@@ -1,1 +1,0 @@
-"""The way in: CALL text, parameters, the doors."""
