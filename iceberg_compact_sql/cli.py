@@ -1,4 +1,4 @@
-"""The command line: `iceberg-compact-sql quickstart | run | jar | <procedure>`."""
+"""The command line: `iceberg-compact-sql quickstart | run | tables | docs | jar | <procedure>`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import Any
 import click
 
 from iceberg_compact_sql.call.declaration import Kind, Parameter, Procedure
-from iceberg_compact_sql.errors import IcebergCompactError
-from iceberg_compact_sql.procedures.registry import procedures
+from iceberg_compact_sql.errors import IcebergCompactError, did_you_mean
+from iceberg_compact_sql.procedures.registry import names, procedures
+from iceberg_compact_sql.redaction import mask_remembered, redact, remember_secrets
+from iceberg_compact_sql.report.documents import TOPICS, print_markdown, read_topic
 from iceberg_compact_sql.report.render import FORMATS, console_for_people, render
+from iceberg_compact_sql.version import VERSION
 
 _MASTER = re.compile(r"local(-cluster)?(\[.*\])?|\w+://.+|yarn(-client)?")
-# The tour is short: a JVM that is up soon matters more than one that is fast later.
+# The tour is short: a fast start of the JVM matters more than its peak speed.
 _QUICK_START = ("spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",)
 
 
 class _Failed(click.ClickException):
-    """A procedure failed: its message alone, exit code 1."""
+    """A failed procedure: prints only the message and exits with code 1."""
 
     exit_code = 1
 
@@ -29,15 +32,15 @@ class _Failed(click.ClickException):
         click.echo(self.message, err=True)
 
 
-def _known_master(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Refuse a master that Spark cannot read before a JVM is started for it."""
+def _check_master(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Refuse an invalid Spark master before a JVM is started."""
     if _MASTER.fullmatch(value) is None:
         raise click.BadParameter(f"{value!r} is not a Spark master: local[*], spark://host:port, yarn or k8s://...")
     return value
 
 
 _MASTER_OPTION = click.option(
-    "--master", default="local[*]", show_default=True, callback=_known_master, help="Spark master."
+    "--master", default="local[*]", show_default=True, callback=_check_master, help="Spark master."
 )
 
 
@@ -55,7 +58,7 @@ def _session_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="iceberg-compact-sql", prog_name="iceberg-compact-sql")
+@click.version_option(VERSION, prog_name="iceberg-compact-sql")
 def main() -> None:
     """Iceberg table maintenance: compact, score, expire and clean tables."""
 
@@ -71,7 +74,7 @@ def main() -> None:
 )
 @_session_options
 def run(statement: str | None, path: str | None, **session: Any) -> None:
-    """Run a statement, or several from a file, separated by semicolons; the first that fails ends it."""
+    """Run a statement, or several from a file, separated by semicolons; stop at the first that fails."""
     if (statement is None) == (path is None):
         raise click.UsageError("give either a statement or -f FILE")
     text = statement if statement is not None else _script(path or "")
@@ -80,7 +83,7 @@ def run(statement: str | None, path: str | None, **session: Any) -> None:
     statements = split_statements(text)
     if not statements:
         raise click.UsageError("there is no statement to run")
-    _with_session(session, lambda spark: (spark.sql(one) for one in statements))
+    _with_session(session, lambda spark: (spark.sql(query) for query in statements))
 
 
 def _script(path: str) -> str:
@@ -88,18 +91,16 @@ def _script(path: str) -> str:
         with click.open_file(path, encoding="utf-8-sig") as file:
             return str(file.read())
     except UnicodeDecodeError:
-        raise click.UsageError(f"{path} is not a text in UTF-8") from None
+        raise click.UsageError(f"{path} is not UTF-8 text") from None
 
 
 @main.command()
-@click.option(
-    "--warehouse", type=click.Path(), default="./lake", show_default=True, help="Where the demo lake is made."
-)
+@click.option("--warehouse", type=click.Path(), default="./lake", show_default=True, help="Folder of the demo tables.")
 @_MASTER_OPTION
 def quickstart(warehouse: str, master: str) -> None:
     """Make a fragmented demo table and take it through score, dry run, compaction and expiry."""
     session = {"warehouse": warehouse, "master": master, "settings": _QUICK_START, "catalog": None}
-    _guarded(lambda: _tour(session, Path(warehouse)))
+    _report_errors(lambda: _tour(session, Path(warehouse)))
 
 
 def _tour(session: dict[str, Any], warehouse: Path) -> None:
@@ -122,18 +123,44 @@ def jar() -> None:
     click.echo(jar_path())
 
 
-def _procedure_command(procedure: Procedure) -> click.Command:
+@main.command()
+@click.argument("topic", required=False)
+def docs(topic: str | None) -> None:
+    """Show a document or explain a procedure; without TOPIC, list the topics."""
+    if topic is None:
+        lines = [f"{name:<12}{read_topic(name).summary}" for name in TOPICS]
+        click.echo("\n".join([*lines, "", "iceberg-compact-sql docs TOPIC shows one; a procedure is a topic too."]))
+        return
+    wanted = topic.strip().lower().removesuffix(".md")
+    if wanted in TOPICS:
+        print_markdown(read_topic(wanted).text)
+        return
+    procedure = names().get(wanted.replace("-", "_"))
+    if procedure is None:
+        known = (*TOPICS, *names())
+        hint = did_you_mean(wanted, known) or f"Topics: {', '.join(TOPICS)}."
+        raise click.BadParameter(f"there is no document about {topic!r}. {hint}", param_hint="TOPIC")
+    # Imported late: it reads every document.
+    from iceberg_compact_sql.procedures.readme_tables import procedure_section
+
+    print_markdown(f"# {procedure.name}\n\n{procedure_section(procedure)}")
+
+
+def procedure_command(procedure: Procedure, name: str | None = None) -> click.Command:
+    """The subcommand of a procedure, with a flag for each of its parameters; `name` is another name for it."""
+
     def call(style: str, catalog: Any, warehouse: Any, settings: Any, master: str, **values: Any) -> None:
-        from iceberg_compact_sql.doors.session import run_procedure
+        from iceberg_compact_sql.doors.session import call_procedure
 
         session = {"catalog": catalog, "warehouse": warehouse, "settings": settings, "master": master, "style": style}
-        given = {name: _plain(procedure, name, value) for name, value in values.items() if value not in (None, ())}
-        _with_session(session, lambda spark: [run_procedure(spark, procedure.name, **given)])
+        given = {name: _call_value(procedure, name, value) for name, value in values.items() if value not in (None, ())}
+        _with_session(session, lambda spark: [call_procedure(spark, procedure.name, **given)])
 
-    # What a call is about stands first and needs no flag: `compact-table db.t`, `help compact_table`.
-    subject, *others = procedure.parameters
-    parameters = [click.Argument([subject.name], required=subject.required), *map(_flag, others)]
-    command = click.Command(procedure.name.replace("_", "-"), callback=call, params=parameters, help=procedure.summary)
+    # The first parameter is an argument without a flag: `compact-table db.t`, `help compact_table`.
+    first, *others = procedure.parameters
+    parameters = [click.Argument([first.name], required=first.required), *map(_flag, others)]
+    name = name or procedure.name.replace("_", "-")
+    command = click.Command(name, callback=call, params=parameters, help=procedure.summary)
     command.callback = _session_options(call)
     command.params = [*parameters, *reversed(getattr(command.callback, "__click_params__", []))]
     return command
@@ -141,7 +168,7 @@ def _procedure_command(procedure: Procedure) -> click.Command:
 
 def _flag(parameter: Parameter) -> click.Parameter:
     flag = "--" + parameter.name.replace("_", "-")
-    help_text = f"{parameter.meaning} (default {parameter.shown_default})"
+    help_text = f"{parameter.shown_meaning} (default {parameter.shown_default})"
     if parameter.kind is Kind.BOOLEAN:
         return click.Option([f"{flag}/--no-{flag[2:]}", parameter.name], default=None, help=help_text)
     if parameter.kind is Kind.MAP:
@@ -157,11 +184,11 @@ def _metavar(parameter: Parameter) -> str:
 
 
 def _map_flag(parameter: Parameter) -> str:
-    """A flag that is given once for each entry has a name in the singular."""
+    """The flag of a map parameter, which is given once for each entry: `--option` for `options`."""
     return "--option" if parameter.name == "options" else "--" + parameter.name.replace("_", "-")
 
 
-def _plain(procedure: Procedure, name: str, value: Any) -> Any:
+def _call_value(procedure: Procedure, name: str, value: Any) -> Any:
     parameter = procedure.parameter(name)
     if parameter is not None and parameter.kind is Kind.MAP:
         return dict(_key_value(entry, _map_flag(parameter)) for entry in value)
@@ -171,16 +198,16 @@ def _plain(procedure: Procedure, name: str, value: Any) -> Any:
 def _key_value(text: str, flag: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator or not key:
-        raise click.UsageError(f"{flag} takes key=value, not {text!r}")
+        raise click.UsageError(f"{flag} takes key=value, not {redact(text)!r}")
     return key, value
 
 
 def _with_session(session: dict[str, Any], work: Callable[[Any], Iterable[Any]]) -> None:
-    def answered() -> None:
+    def run_all() -> None:
         for dataframe in work(_spark(session)):
             render(dataframe, session["style"])
 
-    _guarded(answered)
+    _report_errors(run_all)
 
 
 def _spark(session: dict[str, Any]) -> Any:
@@ -188,29 +215,32 @@ def _spark(session: dict[str, Any]) -> Any:
     from iceberg_compact_sql.doors.start_spark import start_session
 
     settings = dict(_key_value(entry, "--conf") for entry in session["settings"])
+    # Spark's errors may repeat settings, also before a catalog is opened.
+    remember_secrets(settings)
     if session["catalog"]:
         settings["spark.iceberg_compact_sql.catalog"] = session["catalog"]
     return register(start_session(session["master"], settings), warehouse=session["warehouse"])
 
 
-def _guarded(work: Callable[[], None]) -> None:
+def _report_errors(work: Callable[[], None]) -> None:
     try:
         work()
     except IcebergCompactError as error:
-        raise _Failed(str(error)) from None
+        raise _Failed(mask_remembered(str(error))) from None
     except (click.ClickException, BrokenPipeError):
-        # Nobody reads on (`| head -1`): click ends quietly then.
+        # click ends without a message when the reader has closed the pipe (`| head -1`).
         raise
     except KeyboardInterrupt as interrupt:
-        # One that came during a commit says what is in the table.
-        raise _Failed(f"cancelled {interrupt}".strip()) from None
+        # An interrupt during a commit says in its text what is in the table.
+        raise _Failed(mask_remembered(f"cancelled {interrupt}".strip())) from None
     except Exception as error:
-        # Spark's own errors, with their first line: the rest is a Java stack.
-        raise _Failed(str(error).strip().split("\n\nJVM stacktrace")[0]) from error
+        # An error of Spark without its Java stack trace.
+        raise _Failed(redact(error).strip().split("\n\nJVM stacktrace")[0]) from None
 
 
 for _procedure in procedures().values():
-    main.add_command(_procedure_command(_procedure))
+    main.add_command(procedure_command(_procedure))
+main.add_command(procedure_command(procedures()["score_tables"], "tables"))
 
 if __name__ == "__main__":
     sys.exit(main())

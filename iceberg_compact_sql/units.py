@@ -1,4 +1,4 @@
-"""Sizes, durations and points in time as users write them; beyond the edge there are only bytes and milliseconds."""
+"""Parses sizes, durations and times of users into bytes and milliseconds, and formats them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from decimal import Context, Decimal
 from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-# Python rounds decimals to 28 digits unless told otherwise; Iceberg has up to 38, and constants in filters more.
+# Python rounds decimals to 28 digits by default; Iceberg has up to 38, and constants in filters more.
 EXACT_DECIMALS = Context(prec=4096)
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
@@ -29,6 +29,13 @@ _DURATION_UNITS = {
     "d": "d", "day": "d", "days": "d",
     "w": "w", "week": "w", "weeks": "w",
 }  # fmt: skip
+_MONTHS = {"month": 1, "months": 1, "mon": 1, "mons": 1, "year": 12, "years": 12, "yr": 12, "yrs": 12, "y": 12}
+_ISO_DURATION = re.compile(
+    r"P(?=[0-9T])(?:([0-9]+)Y)?(?:([0-9]+)M)?(?:([0-9]+)W)?(?:([0-9]+)D)?"
+    r"(?:T(?=[0-9])(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+)S)?)?",
+    re.IGNORECASE,
+)
+_ISO_UNITS = ("years", "months", "weeks", "days", "hours", "minutes", "seconds")
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2})|:([0-9]))?", re.IGNORECASE)
 _MAX_OFFSET = dt.timedelta(hours=18)
 _DAY = r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
@@ -53,7 +60,7 @@ _MAX_DIGITS = 4300
 
 @dataclass(frozen=True)
 class Months:
-    """A calendar interval; it has a length only beside a date."""
+    """A calendar interval; its length depends on a date."""
 
     count: int
 
@@ -64,7 +71,7 @@ class Months:
         return f"INTERVAL {self.count} MONTHS"
 
     def added_to(self, moment: _Moment) -> _Moment:
-        """The same day of another month, or that month's last day if it is shorter.
+        """Return the same day of another month, or the last day of a shorter month.
 
         >>> Months(1).added_to(dt.date(2026, 1, 31))
         datetime.date(2026, 2, 28)
@@ -79,7 +86,7 @@ class Months:
 
 
 def on_same_offset(moment: _Moment, later: _Moment) -> _Moment:
-    """A wall time that comes twice, in autumn, is the one with the offset that the moment had before, as in Java."""
+    """Return a wall time that occurs twice (end of summer time) with the offset of the original time, as in Java."""
     if isinstance(moment, dt.datetime) and isinstance(later, dt.datetime):
         second = later.replace(fold=1)
         if second.utcoffset() != later.utcoffset() and second.utcoffset() == moment.utcoffset():
@@ -88,7 +95,7 @@ def on_same_offset(moment: _Moment, later: _Moment) -> _Moment:
 
 
 def parse_size(value: object) -> int:
-    """Bytes of a size; units are binary, as in Spark.
+    """Return the bytes of a size; units are binary, as in Spark.
 
     >>> parse_size("512MB"), parse_size("1g"), parse_size("1.5 GiB"), parse_size(1024)
     (536870912, 1073741824, 1610612736, 1024)
@@ -106,29 +113,75 @@ def parse_size(value: object) -> int:
 
 
 def parse_duration_ms(value: object) -> int:
-    """Milliseconds of a duration.
+    """Return the milliseconds of a duration.
 
     >>> parse_duration_ms("7d"), parse_duration_ms("30 minutes"), parse_duration_ms("1 day 12 hours")
     (604800000, 1800000, 129600000)
+
+    Months and years are refused: they have no fixed length.
     """
     if isinstance(value, dt.timedelta):
         if value < dt.timedelta(0):
             raise ValueError("is negative; give a duration such as '7d'")
         return int(value / dt.timedelta(milliseconds=1))
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if match is not None:
-        parts = _DURATION_PART.findall(match[1])
-        if all(unit.lower() in _DURATION_UNITS for _, unit in parts):
-            amounts = (Decimal(n) * _MS[_DURATION_UNITS[unit.lower()]] for n, unit in parts)
-            try:
-                return _bounded(whole_part(sum(amounts, Decimal())))
-            except ArithmeticError as error:
-                raise ValueError("is not a duration that fits in 64 bits") from error
-    raise ValueError("is not a duration such as '7d', '168h', '30 minutes' or INTERVAL 7 DAYS")
+    if isinstance(value, Months):
+        raise ValueError(_NO_LENGTH)
+    parts = _duration_parts(value) if isinstance(value, str) else None
+    if parts is None:
+        raise ValueError("is not a duration such as '7d', '168h', '30 minutes' or INTERVAL 7 DAYS")
+    months, milliseconds = _sum_of(parts)
+    if months:
+        raise ValueError(_NO_LENGTH)
+    return milliseconds
+
+
+def parse_interval(text: str) -> dt.timedelta | Months:
+    """Parse the text of an INTERVAL literal into a duration or months."""
+    parts = _duration_parts(text)
+    months, milliseconds = _sum_of(parts) if parts is not None else (0, parse_duration_ms(text))
+    if months and milliseconds:
+        raise ValueError("mixes months with days or hours; give one of them")
+    return Months(months) if months else dt.timedelta(milliseconds=milliseconds)
+
+
+_NO_LENGTH = "has no fixed length, since months and years differ; give days, such as '30 days'"
+
+
+def _duration_parts(text: str) -> list[tuple[str, str]] | None:
+    """Return amounts and units of a text such as '1 day 12 hours' or 'P1DT12H'; None for anything else.
+
+    A capital M alone is refused: some read it as months, others as minutes.
+    """
+    if iso := _ISO_DURATION.fullmatch(text.strip()):
+        return [(amount, unit) for amount, unit in zip(iso.groups(), _ISO_UNITS, strict=True) if amount]
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return None
+    parts: list[tuple[str, str]] = _DURATION_PART.findall(match[1])
+    for amount, unit in parts:
+        if unit == "M":
+            raise ValueError(f"is ambiguous: write '{amount} months' or '{amount} minutes'")
+    return parts if all(unit.lower() in _DURATION_UNITS or unit.lower() in _MONTHS for _, unit in parts) else None
+
+
+def _sum_of(parts: list[tuple[str, str]]) -> tuple[int, int]:
+    """Return the sums of months and of milliseconds."""
+    months, milliseconds = Decimal(), Decimal()
+    try:
+        for amount, unit in parts:
+            if unit.lower() in _MONTHS:
+                months += Decimal(amount) * _MONTHS[unit.lower()]
+            else:
+                milliseconds += Decimal(amount) * _MS[_DURATION_UNITS[unit.lower()]]
+        if months != whole_part(months):
+            raise ValueError("is not a whole number of months")
+        return _bounded(whole_part(months)), _bounded(whole_part(milliseconds))
+    except ArithmeticError as error:
+        raise ValueError("is not a duration that fits in 64 bits") from error
 
 
 def parse_time_ms(value: object, *, now_ms: int, time_zone: str) -> int:
-    """Epoch milliseconds of a point in time: a timestamp or date, an ISO string in the session's zone, or an age.
+    """Return epoch milliseconds of a time: a timestamp or date, an ISO string in the session's zone, or an age.
 
     >>> parse_time_ms("2026-01-01", now_ms=0, time_zone="UTC")
     1767225600000
@@ -142,26 +195,36 @@ def parse_time_ms(value: object, *, now_ms: int, time_zone: str) -> int:
     if isinstance(value, dt.timedelta):
         return now_ms - parse_duration_ms(value)
     if isinstance(value, Months) and value.count >= 0:
-        now = dt.datetime.fromtimestamp(now_ms / 1000, zone(time_zone))
-        return _epoch_ms((-value).added_to(now), time_zone)
+        return _months_before(now_ms, value.count, time_zone)
     if isinstance(value, str):
         text = value.strip()
         if not text.isdecimal():
-            # A bare number may have been meant as seconds or milliseconds rather than as a year.
+            # A plain number could mean seconds or milliseconds instead of a year.
             with contextlib.suppress(ValueError):
                 return _epoch_ms(parse_timestamp(text), time_zone)
-        try:
-            return now_ms - parse_duration_ms(text)
-        except ValueError:
-            pass
+        parts = _duration_parts(text)
+        if parts is not None:
+            months, milliseconds = _sum_of(parts)
+            return _months_before(now_ms, months, time_zone) - milliseconds
     raise ValueError(
         "is not a time: give TIMESTAMP '2026-01-31 12:00:00', an ISO string, a date, "
-        "or an age such as '7d' or INTERVAL 7 DAYS"
+        "or an age such as '7d', '6 months' or INTERVAL 7 DAYS"
     )
 
 
+def _months_before(now_ms: int, months: int, time_zone: str) -> int:
+    """Return the same day and time in an earlier month, in the session's time zone."""
+    if not months:
+        return now_ms
+    now = dt.datetime.fromtimestamp(now_ms // 1000, zone(time_zone))
+    try:
+        return _epoch_ms(Months(-months).added_to(now), time_zone) + now_ms % 1000
+    except (ValueError, OverflowError) as error:
+        raise ValueError("is before the first year of the calendar") from error
+
+
 def parse_timestamp(text: str) -> dt.datetime:
-    """A datetime from text as Spark reads it, also with `Z` or a zone's name; what is left out is the first.
+    """Parse a timestamp as Spark does, also with `Z` or a zone name; a missing month or day is 1, a missing time 0.
 
     >>> parse_timestamp("2026-02").isoformat(), parse_timestamp("2026-02-03 4:5 UTC").isoformat()
     ('2026-02-01T00:00:00', '2026-02-03T04:05:00+00:00')
@@ -179,7 +242,7 @@ def parse_timestamp(text: str) -> dt.datetime:
 
 
 def parse_date(text: str) -> dt.date:
-    """A date from text as Spark reads it: what follows a space or a `T` does not matter."""
+    """Parse a date as Spark does: text after a space or a `T` is ignored."""
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a date")
@@ -187,7 +250,7 @@ def parse_date(text: str) -> dt.date:
 
 
 def zone(name: str) -> dt.tzinfo:
-    """The time zone of a Spark zone id: `Z`, `+02:00`, `UTC+2`, `Europe/Berlin`."""
+    """Return the time zone of a Spark zone id: `Z`, `+02:00`, `UTC+2`, `Europe/Berlin`."""
     if name.upper() in ("Z", "UTC", "GMT", "UT"):
         return dt.timezone.utc
     if match := _OFFSET.fullmatch(name):
@@ -202,9 +265,9 @@ def zone(name: str) -> dt.tzinfo:
 
 
 def plain_python(value: object) -> object:
-    """A caller's value as the binding knows them: numpy's numbers and arrays as Python's, datetimes with a zone.
+    """Convert a caller's value: numpy numbers and arrays to Python's, datetimes to datetimes with a zone.
 
-    A datetime without a zone is on the clock of this machine, as pyspark reads it.
+    A datetime without a zone is in the time zone of this machine, as in pyspark.
     """
     if type(value).__module__ == "numpy":
         if getattr(value, "dtype", None) is not None and value.dtype.kind == "M":  # type: ignore[attr-defined]
@@ -215,12 +278,12 @@ def plain_python(value: object) -> object:
     try:
         return value.astimezone()
     except (OverflowError, ValueError):
-        # The first and the last day of the calendar: no zone matters there.
+        # The first or last day of the calendar: conversion would overflow.
         return value.replace(tzinfo=dt.timezone.utc)
 
 
 def whole_number(value: object) -> int | None:
-    """The integer that a number of any type stands for, or None; booleans are no numbers.
+    """Return the integer value of a number of any type, or None; booleans are not numbers.
 
     >>> whole_number(Decimal("2.0")), whole_number(1e9), whole_number(1.5), whole_number("2")
     (2, 1000000000, None, None)
@@ -235,14 +298,25 @@ def whole_number(value: object) -> int | None:
 
 
 def whole_part(number: float | Decimal) -> int:
-    """A number cut to an integer; ValueError for one of thousands of digits, which would take minutes to convert."""
+    """Truncate a number to an integer; ValueError for thousands of digits, which would take minutes."""
     if isinstance(number, Decimal) and number.is_finite() and number.adjusted() >= _MAX_DIGITS:
         raise ValueError("has too many digits")
     return int(number)
 
 
+def utc_time(time_ms: int | None) -> dt.datetime | None:
+    """Convert epoch milliseconds to a datetime, exactly; None stays None.
+
+    >>> utc_time(1500)
+    datetime.datetime(1970, 1, 1, 0, 0, 1, 500000, tzinfo=datetime.timezone.utc)
+    """
+    if time_ms is None:
+        return None
+    return dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(milliseconds=time_ms)
+
+
 def format_bytes(count: float) -> str:
-    """A size for people, in the units that users type.
+    """Format a size, in the units that users type.
 
     >>> format_bytes(3_250_586), format_bytes(402653184), format_bytes(12)
     ('3.1 MB', '384 MB', '12 B')
@@ -256,7 +330,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_duration(milliseconds: float) -> str:
-    """A duration for people.
+    """Format a duration.
 
     >>> format_duration(720_000), format_duration(3_600_000), format_duration(1_500)
     ('12 minutes', '1 hour', '1.5 seconds')

@@ -1,25 +1,33 @@
-"""What a procedure gets besides its arguments: the session, the clock, and the way to tables."""
+"""The inputs of an action besides its request: the session, the clock, access to tables, and the observer."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from iceberg_compact_sql.catalogs.session_view import SessionView
+from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX, SessionView
+from iceberg_compact_sql.errors import RunCancelledError
+from iceberg_compact_sql.events import Observer, RunCancelled, observed
+from iceberg_compact_sql.storage.kept_metadata import keeping_metadata
+from iceberg_compact_sql.storage.request_limit import limited_requests, requests_setting
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table
 
     from iceberg_compact_sql.catalogs.open_table import OpenTable
+    from iceberg_compact_sql.engine.shipping import SparkWorkers
 
 
 class Context:
-    """One call's surroundings. `spark` is None inside a table function, which only ever plans."""
+    """The context of one call. `spark` is None inside a table function, which only plans.
+
+    `observer` receives the events of the run, knows its id and can cancel it.
+    """
 
     def __init__(
         self,
@@ -28,39 +36,101 @@ class Context:
         spark: Any = None,
         now_ms: int | None = None,
         catalog: str | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._view = view
         self.spark = spark
         self.now_ms = int(time.time() * 1000) if now_ms is None else now_ms
         # The catalog of `CALL catalog.system.procedure(...)`.
         self.catalog = catalog
+        self.observer = Observer() if observer is None else observer
+
+    def at(self, now_ms: int) -> Context:
+        """Return the same context with a later time, for the steps of a long run."""
+        return Context(self.view, spark=self.spark, now_ms=now_ms, catalog=self.catalog, observer=self.observer)
+
+    @contextlib.contextmanager
+    def run(self, done: Callable[[], tuple[object, str]]) -> Iterator[None]:
+        """Make the block a run of the observer; the observer receives its events, gives its id and can cancel it.
+
+        `done` returns the result so far and a sentence about it. A cancelled run ends in RunCancelledError with both.
+        """
+        try:
+            with observed(self.observer), limited_requests(self.requests), keeping_metadata():
+                yield
+        except RunCancelled:
+            result, sentence = done()
+            error = RunCancelledError(f"the run {self.observer.run_id} was cancelled", hint=sentence)
+            error.result = result
+            raise error from None
+
+    @property
+    def requests(self) -> int:
+        """Requests to stores that one process of the run may have in flight: `spark.iceberg_compact_sql.requests`."""
+        return requests_setting(f"{SETTING_PREFIX}requests", self.view.setting("requests"))
 
     @cached_property
     def view(self) -> SessionView:
-        """The session's catalogs and names, asked for once and only if somebody needs them."""
+        """The session's catalogs and names, read once when first needed."""
         return self._view() if callable(self._view) else self._view
 
     def open_table(self, name: str) -> OpenTable:
-        """The table that Spark would find under this name, freshly loaded."""
+        """Load the table that Spark would find under this name."""
+        # Imported late for start-up time: pyiceberg is not needed to start a session.
         from iceberg_compact_sql.catalogs.open_table import open_table
+        from iceberg_compact_sql.table.encryption import refuse_encrypted
 
-        return open_table(self.view, name, catalog=self.catalog)
+        opened = open_table(self.view, name, catalog=self.catalog)
+        refuse_encrypted(opened.table.metadata, name)
+        return opened
+
+    @property
+    def ignored_tables(self) -> frozenset[str]:
+        """Tables that share no files with others, by the setting `spark.iceberg_compact_sql.ignored_tables`."""
+        setting = self.view.setting("ignored_tables") or ""
+        return frozenset(filter(None, (name.strip() for name in setting.split(","))))
 
     def read_where(self, text: str | None, table: Table) -> BooleanExpression | None:
-        """A `where` argument as a filter over the columns that the table has now; None where none was given."""
+        """Parse a `where` argument into a filter on the table's current columns; None if there is none."""
         if text is None:
             return None
         from iceberg_compact_sql.plan.filters.parse import parse_where
 
-        return parse_where(text, table.schema(), time_zone=self.view.time_zone, now_ms=self.now_ms)
+        return parse_where(
+            text,
+            table.schema(),
+            time_zone=self.view.time_zone,
+            now_ms=self.now_ms,
+            case_sensitive=self.view.case_sensitive,
+        )
 
     def refresh(self, opened: OpenTable) -> None:
-        """Let Spark forget what it cached of a table that was changed, so that this session reads the new state."""
+        """Clear Spark's cache of a changed table, so that this session reads the new state."""
         if self.spark is None or not opened.in_spark:
             return
-        # A catalog that Spark itself cannot load has nothing cached.
+        # If Spark cannot load the catalog, it has nothing cached.
         with contextlib.suppress(Exception):
             self.spark.catalog.refreshTable(opened.spark_name)
+
+    @cached_property
+    def workers(self) -> SparkWorkers | None:
+        """The Python workers of the session's executors; None where there is no session."""
+        if self.spark is None:
+            return None
+        # Imported late for start-up time: most calls use no workers.
+        from iceberg_compact_sql.engine.shipping import SparkWorkers
+
+        return SparkWorkers(self.spark)
+
+    @cached_property
+    def engine_summary(self) -> dict[str, str]:
+        """What the summary of every snapshot says about engine and application; empty where there is no session."""
+        if self.spark is None:
+            return {}
+        # Late, for start-up time: only commits need it.
+        from iceberg_compact_sql.engine.cluster import engine_summary
+
+        return engine_summary(self.spark)
 
     @property
     def cores(self) -> int:

@@ -1,1 +1,1 @@
-"""."""
+"""The CALL statement: detect, parse and bind it. Nothing here opens a table."""

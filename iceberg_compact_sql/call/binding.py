@@ -1,14 +1,17 @@
-"""From what the user wrote to typed arguments: names, positions, types, bounds and options."""
+"""Bind the arguments of a call: names and positions to parameters, values to types, bounds and options."""
 
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from iceberg_compact_sql.call import iceberg_errors
 from iceberg_compact_sql.call.declaration import Arguments, Kind, Parameter, Procedure
 from iceberg_compact_sql.errors import InvalidArgumentError, did_you_mean
 from iceberg_compact_sql.units import (
@@ -22,15 +25,15 @@ from iceberg_compact_sql.units import (
 )
 
 _INT_MAX = 2**31 - 1
-# Asked only when an argument needs it: it may cost a question to Spark.
+# A function, called only when an argument needs the time zone: reading it may take a call to Spark.
 TimeZone = Callable[[], str]
-# Stands for a value that is known only when a table function runs: its name is checked, its type is not yet.
+# A value that is known only when a table function runs: the argument's name is checked now, its type then.
 LATER = object()
 
 
 @dataclass(frozen=True)
-class Given:
-    """One argument as written: a Python value, and where it stood if it came from SQL text."""
+class GivenArgument:
+    """One argument as the user gave it: a Python value, and its position if it came from SQL text."""
 
     value: Any
     name: str | None = None
@@ -39,14 +42,22 @@ class Given:
 
 
 def bind(
-    procedure: Procedure, given: Sequence[Given], *, now_ms: int, time_zone: TimeZone, called_as: str | None = None
+    procedure: Procedure,
+    given: Sequence[GivenArgument],
+    *,
+    now_ms: int,
+    time_zone: TimeZone,
+    called_as: str | None = None,
+    qualified: bool = False,
 ) -> Arguments:
-    """Typed values for every parameter; NULL means the default; the first thing wrong is an error that names it.
+    """Return typed values for every parameter; NULL means the default. Raises for the first wrong argument.
 
-    Guarantee: nothing has been read or changed when it raises.
+    `qualified` is true for a call of `system.name` and false for `name`. Guarantee: no table has been read or changed
+    when it raises.
     """
     name = called_as or procedure.name
-    written = _by_name(procedure, name, given)
+    written = _by_name(procedure, name, given, qualified)
+    positions = procedure.positions(name, qualified=qualified)
     values: dict[str, Any] = {p.name: p.default for p in procedure.parameters}
     for parameter in procedure.parameters:
         entry = written.get(parameter.name)
@@ -59,19 +70,28 @@ def bind(
                     procedure=name,
                     argument=parameter.name,
                     hint=f"Give it first: CALL {name}({parameter.example or '...'}).",
+                    iceberg=iceberg_errors.missing(name, parameter.name, positions.index(parameter.name))
+                    if entry is None
+                    else iceberg_errors.is_null(parameter.name),
                 )
             continue
-        values[parameter.name] = _typed(parameter, entry, name, now_ms, time_zone)
+        _check_deprecation(parameter, f"argument '{parameter.name}'", name, entry)
+        position = positions.index(parameter.name) if parameter.name in positions else None
+        values[parameter.name] = _typed(parameter, entry, name, now_ms, time_zone, position)
     chosen = {n for n, entry in written.items() if entry.value is not None}
     if "options" in values:
-        values["options"] = _spread_options(procedure, name, values, chosen, now_ms, time_zone)
-    return Arguments(values, frozenset(chosen))
+        values["options"] = _bind_options(procedure, name, values, chosen, now_ms, time_zone)
+    iceberg_form = procedure.has_iceberg_form(name, qualified=qualified)
+    return Arguments(values, frozenset(chosen), iceberg_form=iceberg_form)
 
 
-def _by_name(procedure: Procedure, called_as: str, given: Sequence[Given]) -> dict[str, Given]:
-    positions = procedure.positions(called_as)
+def _by_name(
+    procedure: Procedure, called_as: str, given: Sequence[GivenArgument], qualified: bool
+) -> dict[str, GivenArgument]:
+    positions = procedure.positions(called_as, qualified=qualified)
     known = {p.name for p in procedure.parameters}
-    written: dict[str, Given] = {}
+    required_count = sum(p.required for p in procedure.parameters)
+    written: dict[str, GivenArgument] = {}
     for index, entry in enumerate(given):
         where: dict[str, Any] = {"procedure": called_as, "line": entry.line, "column": entry.column}
         if entry.name is None:
@@ -79,6 +99,7 @@ def _by_name(procedure: Procedure, called_as: str, given: Sequence[Given]) -> di
                 raise InvalidArgumentError(
                     f"{len(given)} arguments given, but it takes at most {len(positions)}",
                     hint=f"See CALL help('{procedure.name}').",
+                    iceberg=iceberg_errors.too_many(called_as, required_count, len(positions), len(given)),
                     **where,
                 )
             name = positions[index]
@@ -89,17 +110,51 @@ def _by_name(procedure: Procedure, called_as: str, given: Sequence[Given]) -> di
                     f"unknown argument '{entry.name}'",
                     argument=entry.name,
                     hint=did_you_mean(name, sorted(known)) or f"See CALL help('{procedure.name}').",
+                    iceberg=iceberg_errors.unknown(
+                        called_as,
+                        entry.name,
+                        difflib.get_close_matches(name, positions, n=3) or positions[:3],
+                    ),
                     **where,
                 )
         if name in written:
             raise InvalidArgumentError(
-                f"argument '{name}' is given twice", argument=name, hint="Give it once.", **where
+                f"argument '{name}' is given twice",
+                argument=name,
+                hint="Give it once.",
+                iceberg=iceberg_errors.given_twice(
+                    called_as, entry.name or name, by_position=written[name].name is None
+                ),
+                **where,
             )
         written[name] = entry
     return written
 
 
-def _typed(parameter: Parameter, entry: Given, called_as: str, now_ms: int, time_zone: TimeZone) -> Any:
+def _check_deprecation(parameter: Parameter, shown: str, called_as: str, entry: GivenArgument) -> None:
+    """Warn about a deprecated argument; refuse one that this version no longer has."""
+    if parameter.removed:
+        raise InvalidArgumentError(
+            f"{shown} was {parameter.deprecation}",
+            procedure=called_as,
+            argument=parameter.name,
+            line=entry.line,
+            column=entry.column,
+            hint=f"See CALL help('{called_as}').",
+        )
+    if parameter.deprecation is not None:
+        # FutureWarning: Python shows it to the users of a program, and DeprecationWarning only to its developers.
+        warnings.warn(f"{called_as}: {shown} is {parameter.deprecation}", FutureWarning, stacklevel=2)
+
+
+def _typed(
+    parameter: Parameter,
+    entry: GivenArgument,
+    called_as: str,
+    now_ms: int,
+    time_zone: TimeZone,
+    position: int | None = None,
+) -> Any:
     try:
         value = _convert(parameter, entry.value, now_ms, time_zone)
         _check_bounds(parameter, value)
@@ -111,6 +166,7 @@ def _typed(parameter: Parameter, entry: Given, called_as: str, now_ms: int, time
             value=entry.value,
             line=entry.line,
             column=entry.column,
+            iceberg=iceberg_errors.wrong_value(parameter, entry.value, position),
         ) from None
     return value
 
@@ -134,10 +190,10 @@ def _convert(parameter: Parameter, value: Any, now_ms: int, time_zone: TimeZone)
     if kind is Kind.LONGS:
         return tuple(_integer(item, LONG_MAX) for item in _items(value, "1, 2"))
     if kind is Kind.STRINGS:
-        return tuple(_string(item) for item in _items(value, "'a', 'b'"))
+        return tuple(_text(item, "; leave it out of the array") for item in _items(value, "'a', 'b'"))
     if kind is Kind.MAP:
         return _map(value)
-    return _string(value)
+    return _text(value, "; give a value" if parameter.required else "; give a value, or NULL for the default")
 
 
 def _boolean(value: Any) -> bool:
@@ -190,6 +246,14 @@ def _string(value: Any) -> str:
     return value
 
 
+def _text(value: Any, next_step: str) -> str:
+    """Refuse an empty string: an empty name, path or filter is a mistake and never means the default."""
+    text = _string(value)
+    if not text.strip():
+        raise ValueError(f"is empty{next_step}")
+    return text
+
+
 def _items(value: Any, example: str) -> Sequence[Any]:
     if isinstance(value, (list, tuple, set, frozenset)):
         return tuple(value)
@@ -226,10 +290,10 @@ def _bound(parameter: Parameter, bound: float) -> str:
     return format_duration(bound) if parameter.kind is Kind.AGE else f"{bound:g}"
 
 
-def _spread_options(
+def _bind_options(
     procedure: Procedure, called_as: str, values: dict[str, Any], chosen: set[str], now_ms: int, time_zone: TimeZone
 ) -> dict[str, str]:
-    """Iceberg's option names become arguments; what is meant for the writer stays; the rest is refused."""
+    """Bind options to the arguments of the same meaning; return the writer's options, and refuse unknown ones."""
     by_option = {p.option: p for p in procedure.parameters if p.option}
     remaining: dict[str, str] = {}
     for key, text in (values["options"] or {}).items():
@@ -243,10 +307,11 @@ def _spread_options(
                     value=key,
                     hint="Give one of them.",
                 )
+            _check_deprecation(parameter, f"option '{key}'", called_as, GivenArgument(text))
             option = Parameter(**{**parameter.__dict__, "name": f"options['{key}']"})
-            values[parameter.name] = _typed(option, Given(text), called_as, now_ms, time_zone)
+            values[parameter.name] = _typed(option, GivenArgument(text), called_as, now_ms, time_zone)
             chosen.add(parameter.name)
-        elif key in procedure.option_names or key.startswith(procedure.option_prefixes or ("\0",)):
+        elif _is_option(procedure, by_option, key):
             remaining[key] = text
         else:
             known = [*by_option, *procedure.option_names]
@@ -256,8 +321,16 @@ def _spread_options(
                 argument="options",
                 value=key,
                 hint=did_you_mean(key, known) or f"Known options: {', '.join(sorted(known))}.",
+                iceberg=iceberg_errors.unknown_options(
+                    [key for key in values["options"] if not _is_option(procedure, by_option, key)],
+                    str(values.get("strategy")),
+                ),
             )
     return remaining
+
+
+def _is_option(procedure: Procedure, by_option: Collection[str], key: str) -> bool:
+    return key in by_option or key in procedure.option_names or key.startswith(procedure.option_prefixes or ("\0",))
 
 
 def _shown(value: Any) -> str:
@@ -266,6 +339,6 @@ def _shown(value: Any) -> str:
     try:
         text = repr(value) if isinstance(value, str) else str(value)
     except ValueError:
-        # Python refuses to write out integers of thousands of digits.
+        # Python refuses to format integers of more than 4,300 digits.
         return "a value too long to show"
     return text if len(text) <= 80 else f"{text[:77]}..."

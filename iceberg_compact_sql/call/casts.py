@@ -1,4 +1,4 @@
-"""Casts of constants as Spark's ANSI mode makes them: what does not fit is an error, never another value."""
+"""Casts of constants as in Spark's ANSI mode: a value that does not fit is an error, never another value."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from sqlglot import exp
 from iceberg_compact_sql.units import parse_date, parse_timestamp, whole_part, zone
 
 _Type = exp.DataType.Type
-# How sqlglot calls the type that the word TIMESTAMP names.
-_PLAIN = {_Type.TIMESTAMP, _Type.TIMESTAMPTZ}
-_TIMESTAMPS = {*_PLAIN, _Type.TIMESTAMPLTZ, _Type.DATETIME, _Type.TIMESTAMPNTZ}
+# sqlglot's types for the keyword TIMESTAMP.
+_SESSION_TIMESTAMPS = {_Type.TIMESTAMP, _Type.TIMESTAMPTZ}
+_TIMESTAMPS = {*_SESSION_TIMESTAMPS, _Type.TIMESTAMPLTZ, _Type.DATETIME, _Type.TIMESTAMPNTZ}
 _BITS = {_Type.TINYINT: 8, _Type.SMALLINT: 16, _Type.INT: 32, _Type.BIGINT: 64}
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE)
-# Spark's decimals have 38 digits at most; one without a size is decimal(10, 0).
+# Spark's decimals have at most 38 digits; DECIMAL without a size is DECIMAL(10, 0).
 MAX_DIGITS = 38
 EXACT = Context(prec=2 * MAX_DIGITS + 2, rounding=ROUND_HALF_UP)
 _DEFAULT_SIZE = (10, 0)
 
 
 def cast(node: exp.Cast, value: Any, time_zone: str, *, zoneless: bool = False) -> Any:
-    """A value as the node's type; ValueError with a sentence when Spark would refuse, or when it is not made here.
+    """Cast a value to the node's type; ValueError when Spark would refuse it, or when the cast is not supported.
 
-    `zoneless` says that TIMESTAMP means TIMESTAMP_NTZ in the session.
+    `zoneless`: TIMESTAMP means TIMESTAMP_NTZ in the session.
     """
     target: exp.DataType = node.to
     kind = target.this
     if kind in _TIMESTAMPS:
         moment = _moment(value)
-        # The literal TIMESTAMP '...' (sqlglot's Cast; its TryCast is a CAST that was written) keeps a zone in its text.
+        # sqlglot reads the literal TIMESTAMP '...' as Cast and a written CAST as TryCast. The literal keeps its zone.
         literal = type(node) is exp.Cast and kind == _Type.TIMESTAMPTZ and moment.tzinfo is not None
-        if kind == _Type.TIMESTAMPNTZ or (zoneless and kind in _PLAIN and not literal):
+        if kind == _Type.TIMESTAMPNTZ or (zoneless and kind in _SESSION_TIMESTAMPS and not literal):
             return _without_zone(moment, value, time_zone)
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone(time_zone))
     if kind == _Type.DATE:
@@ -45,7 +45,7 @@ def cast(node: exp.Cast, value: Any, time_zone: str, *, zoneless: bool = False) 
     if kind in _BITS:
         return _whole(value, _BITS[kind])
     if kind == _Type.DECIMAL:
-        return _sized(_decimal(value), target)
+        return _round_to_size(_decimal(value), target)
     convert = _OTHERS.get(kind)
     if convert is None:
         raise ValueError(f"a cast to {target.sql('spark')} is not evaluated here")
@@ -53,7 +53,7 @@ def cast(node: exp.Cast, value: Any, time_zone: str, *, zoneless: bool = False) 
 
 
 def date_of(value: Any, time_zone: str) -> dt.date:
-    """The day of a text, a date, or a moment on the session's clock."""
+    """The date of a string, a date, or a timestamp in the session's time zone."""
     if isinstance(value, dt.datetime):
         return (value if value.tzinfo is None else value.astimezone(zone(time_zone))).date()
     if isinstance(value, dt.date):
@@ -63,15 +63,15 @@ def date_of(value: Any, time_zone: str) -> dt.date:
     raise ValueError(f"{value!r} is not a date")
 
 
-def fitting(number: Decimal) -> Decimal:
-    """The same decimal; ValueError for one of more digits than Spark's have."""
+def check_digits(number: Decimal) -> Decimal:
+    """Return the decimal; ValueError when it has more digits than Spark allows."""
     if number.is_finite() and len(number.as_tuple().digits) > MAX_DIGITS:
         raise ValueError(f"has more than {MAX_DIGITS} digits")
     return number
 
 
 def text_of(value: Any) -> str:
-    """What Spark's CAST(... AS STRING) gives, for the types where it is plain."""
+    """The result of Spark's CAST(... AS STRING), for types where it does not depend on settings."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Decimal):
@@ -94,7 +94,7 @@ def _moment(value: Any) -> dt.datetime:
 
 
 def _without_zone(moment: dt.datetime, value: Any, time_zone: str) -> dt.datetime:
-    """The wall time: Spark drops a zone that stands in a text, and takes a moment on the session's clock."""
+    """The local time: Spark drops a zone in a string, and converts a timestamp to the session's time zone."""
     if moment.tzinfo is None or isinstance(value, str):
         return moment.replace(tzinfo=None)
     return moment.astimezone(zone(time_zone)).replace(tzinfo=None)
@@ -123,14 +123,14 @@ def _float(value: Any) -> float:
 def _decimal(value: Any) -> Decimal:
     if isinstance(value, (str, int, float, Decimal)):
         try:
-            # A double's shortest text is what Spark makes a decimal of.
+            # Spark converts a double to a decimal by its shortest decimal text.
             return Decimal(str(value).strip() if not isinstance(value, bool) else int(value))
         except DecimalException:
             pass
     raise ValueError(f"{value!r} is not a number")
 
 
-def _sized(number: Decimal, target: exp.DataType) -> Decimal:
+def _round_to_size(number: Decimal, target: exp.DataType) -> Decimal:
     sizes = [int(size.name) for size in target.expressions]
     precision, scale = (*sizes, 0)[:2] if sizes else _DEFAULT_SIZE
     try:

@@ -1,6 +1,6 @@
-"""A cheap look at the start of a statement: is it a CALL, and of which procedure?
+"""Detect whether a statement is a CALL, and of which procedure, from its first words.
 
-Every statement of a session passes here, so it costs a few microseconds and imports nothing.
+Every statement of a session is checked here, so the check takes a few microseconds and imports nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CalledName:
-    """The dotted name behind CALL; `end` is the offset just past it."""
+    """The dotted name after CALL; `end` is the offset after its last character."""
 
     parts: tuple[str, ...]
     end: int
@@ -21,7 +21,7 @@ class CalledName:
 
 
 def called_name(sql: str) -> CalledName | None:
-    """The name of a CALL statement, or None when the text is something else.
+    """Return the name that a CALL statement calls; None for any other statement.
 
     >>> called_name("-- nightly" + chr(10) + "call `lake`.system.compact_table('db.t')").parts
     ('lake', 'system', 'compact_table')
@@ -59,14 +59,14 @@ def _skip_blank(sql: str, at: int) -> int:
 
 
 def line_comment_end(sql: str, at: int) -> int:
-    """The line break that ends the comment which starts at `at`; one with a backslash before it ends none in Spark."""
+    """The offset of the line break that ends the comment at `at`; Spark continues it after a backslash."""
     while at < len(sql) and (sql[at] not in "\r\n" or sql[at - 1 : at + 1] == "\\\n"):
         at += 1
     return at
 
 
 def comment_end(sql: str, at: int) -> int:
-    """Just past the bracketed comment that starts at `at`; they nest in Spark."""
+    """The offset after the bracketed comment that starts at `at`. In Spark they nest."""
     depth = 0
     while at < len(sql):
         if sql.startswith("/*", at):

@@ -12,34 +12,40 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from iceberg_compact_sql.call.binding import Given
+from iceberg_compact_sql.call import iceberg_errors
+from iceberg_compact_sql.call.binding import GivenArgument
 from iceberg_compact_sql.call.detect import called_name
-from iceberg_compact_sql.call.literals import Evaluator, Reading, sql_literal, unquote
+from iceberg_compact_sql.call.literals import Evaluator, TextSettings, unquote
 from iceberg_compact_sql.call.statements import without_line_comments
-from iceberg_compact_sql.errors import CallSyntaxError
+from iceberg_compact_sql.errors import CallSyntaxError, IcebergError
 
-# What other dialects write between the name of an argument and its value.
-_NOT_THE_ARROW = (TokenType.EQ, TokenType.COLON_EQ, TokenType.ARROW)
+# Tokens that other dialects use between the name of an argument and its value.
+_OTHER_ARROWS = (TokenType.EQ, TokenType.COLON_EQ, TokenType.ARROW)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A CALL as written: the parts of its name, and its arguments with their places in the text."""
+    """A parsed CALL: the parts of its name, and its arguments with their positions in the text."""
 
     parts: tuple[str, ...]
-    arguments: tuple[Given, ...]
+    arguments: tuple[GivenArgument, ...]
 
     @property
     def procedure(self) -> str:
         return self.parts[-1].lower()
 
     @property
+    def qualified(self) -> bool:
+        """Whether the name is `system.name` or `catalog.system.name`."""
+        return len(self.parts) > 1
+
+    @property
     def catalog(self) -> str | None:
         return self.parts[0] if len(self.parts) == 3 else None
 
 
-class Misplaced(Exception):
-    """A sentence about a token; the parser's own errors carry no reliable position."""
+class UnexpectedToken(Exception):
+    """A syntax error at a token; sqlglot's own errors have no reliable position."""
 
     def __init__(self, message: str, token: Token | None) -> None:
         super().__init__(message)
@@ -51,7 +57,7 @@ class _CallStatement(exp.Expression):
 
 
 class CallDialect(Spark):
-    """Spark's SQL, where CALL is an ordinary word and strings are read as Spark 4.1 and later read them."""
+    """Spark's SQL dialect, with CALL as an ordinary word and string literals as in Spark 4.1 and later."""
 
     escapes = True
 
@@ -62,7 +68,7 @@ class CallDialect(Spark):
     class Parser(Spark.Parser):  # type: ignore[valid-type,misc]
         PRIMARY_PARSERS = {
             **Spark.Parser.PRIMARY_PARSERS,
-            # The text between the quotes is read by our own rules: sqlglot's differ for doubled quotes.
+            # Our own function reads the text between the quotes: sqlglot treats doubled quotes differently.
             TokenType.STRING: lambda self, token: exp.Literal(this=_string_value(self, token), is_string=True),
         }
 
@@ -71,7 +77,7 @@ class CallDialect(Spark):
 
         def _parse_call_arguments(self) -> list[exp.Expression]:
             if not self._match(TokenType.L_PAREN):
-                raise Misplaced("expected ( after the procedure's name", self._curr or None)
+                raise UnexpectedToken("expected ( after the procedure's name", self._curr or None)
             arguments: list[exp.Expression] = []
             if not self._match(TokenType.R_PAREN):
                 while True:
@@ -80,31 +86,31 @@ class CallDialect(Spark):
                         continue
                     if self._match(TokenType.R_PAREN):
                         break
-                    raise Misplaced("expected , or )", self._curr or None)
+                    raise UnexpectedToken("expected , or )", self._curr or None)
             if self._curr:
-                raise Misplaced("unexpected text after the closing )", self._curr or None)
+                raise UnexpectedToken("unexpected text after the closing )", self._curr or None)
             return arguments
 
         def _parse_call_argument(self) -> exp.Expression:
             start, name = self._curr, None
             following = self._next.token_type if self._next else None
             if not start:
-                raise Misplaced("expected an argument", None)
+                raise UnexpectedToken("expected an argument", None)
             if following == TokenType.FARROW:
                 name = start.text
                 self._advance(2)
-            elif following in _NOT_THE_ARROW and start.token_type != TokenType.STRING:
+            elif following in _OTHER_ARROWS and start.token_type != TokenType.STRING:
                 written = f"{start.text} {self._next.text} value"
-                raise Misplaced(f"named arguments are written {start.text} => value, not {written}", self._next)
+                raise UnexpectedToken(f"named arguments are written {start.text} => value, not {written}", self._next)
             if not self._curr or self._curr.token_type in (TokenType.COMMA, TokenType.R_PAREN):
-                raise Misplaced(f"expected a value{f' for argument {name}' if name else ''}", self._curr or None)
+                raise UnexpectedToken(f"expected a value{f' for argument {name}' if name else ''}", self._curr or None)
             try:
                 value = self._parse_disjunction()
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-                # sqlglot's builders of known functions take the number and kind of their arguments for granted.
-                raise Misplaced("a value that cannot be read", start) from None
+                # sqlglot's builders of known functions fail on an unexpected number or kind of arguments.
+                raise UnexpectedToken("a value that cannot be read", start) from None
             if value is None:
-                raise Misplaced("expected a value", self._curr or None)
+                raise UnexpectedToken("expected a value", self._curr or None)
             node = exp.Kwarg(this=exp.to_identifier(name, quoted=True), expression=value) if name else value
             node.meta["start"] = start.start
             return node
@@ -116,11 +122,11 @@ def parse_call(
     args: Mapping[str, Any] | Sequence[Any] | None = None,
     now_ms: int = 0,
     time_zone: str = "UTC",
-    reading: Reading | None = None,
+    settings: TextSettings | None = None,
 ) -> Call | None:
-    """The call in a statement, or None when the text is no CALL.
+    """Parse the CALL in a statement; None when the text is not a CALL.
 
-    Raises CallSyntaxError, with line, column and a caret, when it is a CALL that cannot be read. Runs nothing.
+    Raises CallSyntaxError, with line, column and a caret, when the CALL cannot be parsed. Runs nothing.
 
     >>> call = parse_call("CALL compact_table('db.t', target => 512 * 1024 * 1024)")
     >>> call.procedure, [(a.name, a.value) for a in call.arguments]
@@ -130,11 +136,11 @@ def parse_call(
     if name is None:
         return None
     try:
-        reading = reading or Reading(time_zone)
-        nodes = _argument_nodes(sql, name.end, reading)
+        settings = settings or TextSettings(time_zone)
+        nodes = _argument_nodes(sql, name.end, settings)
         now = dt.datetime.fromtimestamp(now_ms / 1000, tz=dt.timezone.utc)
-        return Call(name.parts, _arguments(sql, name.procedure, nodes, Evaluator(args, now, reading)))
-    except Misplaced as error:
+        return Call(name.parts, _arguments(sql, name.procedure, nodes, Evaluator(args, now, settings)))
+    except UnexpectedToken as error:
         offset = error.token.start if error.token else len(sql.rstrip())
         raise _syntax_error(sql, name.procedure, str(error), offset) from None
     except TokenError:
@@ -147,36 +153,28 @@ def parse_call(
         raise _syntax_error(sql, name.procedure, "is nested too deeply", name.end) from None
 
 
-def print_call(call: Call) -> str:
-    """SQL text that parses back to the same call."""
-    parts = ".".join("`" + part.replace("`", "``") + "`" for part in call.parts)
-    arguments = (
-        (f"`{a.name.replace('`', '``')}` => " if a.name is not None else "") + sql_literal(a.value)
-        for a in call.arguments
-    )
-    return f"CALL {parts}({', '.join(arguments)})"
-
-
-def _argument_nodes(sql: str, start: int, reading: Reading) -> list[exp.Expression]:
+def _argument_nodes(sql: str, start: int, settings: TextSettings) -> list[exp.Expression]:
     dialect = CallDialect()
-    dialect.escapes = reading.escapes
-    # What stands before the arguments is blanked, not cut: positions stay those of the statement.
+    dialect.escapes = settings.escapes
+    # Replace the text before the arguments by blanks: offsets stay those of the statement.
     blanked = "".join(c if c == "\n" else " " for c in sql[:start]) + without_line_comments(sql, start)[start:]
     tokens = dialect.tokenize(blanked)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
-            raise Misplaced("unexpected ; : one statement at a time", token)
+            raise UnexpectedToken("unexpected ; : one statement at a time", token)
     if not tokens:
-        raise Misplaced("expected ( after the procedure's name", None)
+        raise UnexpectedToken("expected ( after the procedure's name", None)
     [statement] = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, blanked)
     assert statement is not None
     return list(statement.expressions)
 
 
-def _arguments(sql: str, procedure: str, nodes: list[exp.Expression], evaluator: Evaluator) -> tuple[Given, ...]:
-    given: list[Given] = []
+def _arguments(
+    sql: str, procedure: str, nodes: list[exp.Expression], evaluator: Evaluator
+) -> tuple[GivenArgument, ...]:
+    given: list[GivenArgument] = []
     for position, node in enumerate(nodes, start=1):
         named = isinstance(node, exp.Kwarg)
         name = node.this.name if named else None
@@ -188,18 +186,19 @@ def _arguments(sql: str, procedure: str, nodes: list[exp.Expression], evaluator:
                 f"argument {position} stands after a named argument",
                 offset,
                 hint="Positional ones go first.",
+                iceberg=iceberg_errors.positional_after_named(procedure, given[-1].name),
             )
         try:
             value = evaluator.value(node.expression if named else node)
         except (ValueError, OverflowError, ArithmeticError) as error:
             raise _syntax_error(sql, procedure, f"argument {name or position}: {error}", offset) from None
         line, column = line_and_column(sql, offset)
-        given.append(Given(value, name, line, column))
+        given.append(GivenArgument(value, name, line, column))
     return tuple(given)
 
 
 def line_and_column(sql: str, offset: int) -> tuple[int, int]:
-    """Both from 1, as editors count."""
+    """Line and column of an offset, both counted from 1."""
     return sql.count("\n", 0, offset) + 1, offset - (sql.rfind("\n", 0, offset) + 1) + 1
 
 
@@ -208,11 +207,11 @@ def _string_value(parser: Any, token: Token) -> str:
     try:
         return unquote(raw) if parser.dialect.escapes else raw[1:-1]
     except ValueError as error:
-        raise Misplaced(f"string {token.text!r} {error}", token) from None
+        raise UnexpectedToken(f"string {token.text!r} {error}", token) from None
 
 
 def _offset_of(sql: str, line: int | None, column: int | None, highlight: str | None) -> int:
-    """sqlglot reports the line and the column of a token's end; this is the offset of its start."""
+    """The offset of a token's start, from the line and column of its end as sqlglot reports them."""
     if not line:
         return len(sql.rstrip())
     start = 0
@@ -221,7 +220,14 @@ def _offset_of(sql: str, line: int | None, column: int | None, highlight: str | 
     return max(start, start + (column or 1) - len(highlight or " "))
 
 
-def _syntax_error(sql: str, procedure: str, message: str, offset: int, hint: str | None = None) -> CallSyntaxError:
+def _syntax_error(
+    sql: str,
+    procedure: str,
+    message: str,
+    offset: int,
+    hint: str | None = None,
+    iceberg: IcebergError | None = None,
+) -> CallSyntaxError:
     offset = min(max(offset, 0), len(sql))
     line, column = line_and_column(sql, offset)
     text = sql[offset - column + 1 :].split("\n", 1)[0].rstrip("\r")
@@ -232,5 +238,6 @@ def _syntax_error(sql: str, procedure: str, message: str, offset: int, hint: str
         line=line,
         column=column,
         hint=hint,
+        iceberg=iceberg,
         excerpt=f"{text[window : window + 120]}\n{' ' * (column - 1 - window)}^",
     )

@@ -1,4 +1,4 @@
-"""Constant SQL expressions as Python values, evaluated here, and Python values as SQL text."""
+"""Evaluate constant SQL expressions to Python values, and write Python values as SQL text."""
 
 from __future__ import annotations
 
@@ -13,15 +13,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from iceberg_compact_sql.call.casts import EXACT, MAX_DIGITS, cast, date_of, fitting, text_of
-from iceberg_compact_sql.units import (
-    Months,
-    on_same_offset,
-    parse_duration_ms,
-    plain_python,
-    whole_part,
-    zone,
-)
+from iceberg_compact_sql.call.casts import EXACT, MAX_DIGITS, cast, check_digits, date_of, text_of
+from iceberg_compact_sql.units import Months, on_same_offset, parse_interval, plain_python, whole_part, zone
 
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7]{2}|.|\Z)|(''|\"\")", re.DOTALL)
@@ -34,8 +27,8 @@ _UNITS = {
     "day": dt.timedelta(days=1),
     "week": dt.timedelta(weeks=1),
 }
-_UNITS_OF_SPANS = ("day", "hour", "minute", "second")
-_BELOW = {"hour": "2[0-3]|[01]?[0-9]", "minute": "[0-5]?[0-9]", "second": "[0-5]?[0-9]", "month": "1[01]|0?[0-9]"}
+_SPAN_UNITS = ("day", "hour", "minute", "second")
+_DIGITS = {"hour": "2[0-3]|[01]?[0-9]", "minute": "[0-5]?[0-9]", "second": "[0-5]?[0-9]", "month": "1[01]|0?[0-9]"}
 
 
 def _span_pattern(units: tuple[str, ...]) -> re.Pattern[str]:
@@ -43,14 +36,14 @@ def _span_pattern(units: tuple[str, ...]) -> re.Pattern[str]:
     parts = [rf"([+-])?(?P<{first}>[0-9]{{1,10}})"]
     for unit in others:
         before = "-" if unit == "month" else r"\s+" if unit == "hour" else ":"
-        parts.append(f"{before}(?P<{unit}>{_BELOW[unit]})")
+        parts.append(f"{before}(?P<{unit}>{_DIGITS[unit]})")
     return re.compile("".join(parts) + (r"(?:\.(?P<fraction>[0-9]{1,9}))?" if units[-1] == "second" else ""))
 
 
 _SPANS = {
     ("year", "month"): _span_pattern(("year", "month")),
     **{
-        (_UNITS_OF_SPANS[i], _UNITS_OF_SPANS[j]): _span_pattern(_UNITS_OF_SPANS[i : j + 1])
+        (_SPAN_UNITS[i], _SPAN_UNITS[j]): _span_pattern(_SPAN_UNITS[i : j + 1])
         for i in range(4)
         for j in range(i + 1, 4)
     },
@@ -61,10 +54,10 @@ EXPECTED = (
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Settings of a session that decide what a text means.
+class TextSettings:
+    """Settings of a session that decide what SQL text means.
 
-    `escapes`: a backslash begins an escape, and a doubled quote is one (not so with
+    `escapes`: a backslash begins an escape, and a doubled quote is one quote (false with
     spark.sql.parser.escapedStringLiterals). `zoneless`: TIMESTAMP means TIMESTAMP_NTZ (spark.sql.timestampType).
     """
 
@@ -75,24 +68,24 @@ class Reading:
 
 @dataclass
 class Evaluator:
-    """Evaluates constant expressions of one CALL: `parameters` are the values behind `:name` and `?`."""
+    """Evaluates constant expressions of one CALL; `parameters` are the values of the markers `:name` and `?`."""
 
     parameters: Mapping[str, Any] | Sequence[Any] | None
     now: dt.datetime
-    reading: Reading
+    settings: TextSettings
     _used: int = 0
 
     def value(self, node: Any) -> Any:
-        """The constant that a node stands for; ValueError with a sentence when it is not one."""
+        """The value of a constant expression; ValueError with the reason when it is not constant."""
         for kind, evaluate in _EVALUATORS.items():
             if isinstance(node, kind):
                 return evaluate(self, node)
         raise ValueError(EXPECTED)
 
     @property
-    def moment_of_call(self) -> dt.datetime:
-        """`current_timestamp()`, on the session's clock: days and months are counted there."""
-        return self.now.astimezone(zone(self.reading.time_zone))
+    def current_timestamp(self) -> dt.datetime:
+        """The time of the call in the session's time zone, in which Spark counts days and months."""
+        return self.now.astimezone(zone(self.settings.time_zone))
 
     def marker(self, node: exp.Placeholder) -> Any:
         name = node.text("this")
@@ -109,12 +102,12 @@ class Evaluator:
 
     def function(self, node: exp.Anonymous) -> Any:
         if node.name.lower() == "now" and not node.expressions:
-            return self.moment_of_call
-        return _unknown(node.name)
+            return self.current_timestamp
+        return _refuse_function(node.name)
 
     def cast(self, node: exp.Cast) -> Any:
         value = self.value(node.this)
-        return None if value is None else cast(node, value, self.reading.time_zone, zoneless=self.reading.zoneless)
+        return None if value is None else cast(node, value, self.settings.time_zone, zoneless=self.settings.zoneless)
 
     def arithmetic(self, node: exp.Binary) -> Any:
         left, right = self.value(node.this), self.value(node.expression)
@@ -123,7 +116,7 @@ class Evaluator:
         if isinstance(node, exp.DPipe):
             return text_of(left) + text_of(right)
         if isinstance(left, Months) or isinstance(right, Months):
-            return _calendar(type(node), left, right)
+            return _add_months(type(node), left, right)
         if {type(left), type(right)} == {float, Decimal}:
             left, right = float(left), float(right)
         if any(isinstance(side, (bool, str, list, Mapping)) for side in (left, right)):
@@ -132,23 +125,23 @@ class Evaluator:
             # Spark: date +- day interval is a date; +- anything finer is a timestamp.
             days = dt.timedelta(days=right) if isinstance(right, int) else right
             if days % dt.timedelta(days=1):
-                left = dt.datetime(left.year, left.month, left.day, tzinfo=zone(self.reading.time_zone))
+                left = dt.datetime(left.year, left.month, left.day, tzinfo=zone(self.settings.time_zone))
             right = days
         if isinstance(right, dt.datetime) and isinstance(left, dt.timedelta) and isinstance(node, exp.Add):
             left, right = right, left
         if isinstance(left, dt.datetime) and isinstance(right, dt.timedelta) and isinstance(node, (exp.Add, exp.Sub)):
-            return _shifted(left, right if isinstance(node, exp.Add) else -right)
+            return _add_interval(left, right if isinstance(node, exp.Add) else -right)
         try:
             with localcontext(EXACT):
                 result = _OPERATORS[type(node)](left, right)
-            return fitting(result) if isinstance(result, Decimal) else result
+            return check_digits(result) if isinstance(result, Decimal) else result
         except (TypeError, ArithmeticError, DecimalException) as error:
-            why = (
+            reason = (
                 "division by zero"
                 if isinstance(error, (ZeroDivisionError, DecimalException))
                 else "the types do not fit"
             )
-            raise ValueError(f"cannot calculate {node.sql('spark')}: {why}") from None
+            raise ValueError(f"cannot calculate {node.sql('spark')}: {reason}") from None
 
     def negative(self, node: exp.Neg) -> Any:
         value = self.value(node.this)
@@ -163,13 +156,13 @@ class Evaluator:
         amount = self.value(node.this) if node.this is not None else None
         if unit is None and isinstance(amount, str):
             try:
-                return dt.timedelta(milliseconds=parse_duration_ms(amount))
+                return parse_interval(amount)
             except ValueError as error:
                 raise ValueError(f"INTERVAL '{amount}' {error}") from None
         if unit is None or amount is None:
             raise ValueError("an INTERVAL needs a number and a unit, such as INTERVAL 7 DAYS")
         if isinstance(unit, exp.IntervalSpan):
-            return _span(str(amount), unit.this.name.lower(), unit.expression.name.lower())
+            return _read_span(str(amount), unit.this.name.lower(), unit.expression.name.lower())
         name = unit.name.lower().rstrip("s")
         try:
             number = Decimal(str(amount).strip())
@@ -186,10 +179,10 @@ class Evaluator:
     def add_days(self, node: exp.TsOrDsAdd) -> Any:
         start, days = self.value(node.this), self.value(node.expression)
         if isinstance(start, (dt.date, str)) and isinstance(days, int) and str(node.args.get("unit")).upper() == "DAY":
-            return date_of(start, self.reading.time_zone) + dt.timedelta(days=days)
+            return date_of(start, self.settings.time_zone) + dt.timedelta(days=days)
         raise ValueError(EXPECTED)
 
-    def joined(self, node: exp.Concat) -> str | None:
+    def concat(self, node: exp.Concat) -> str | None:
         parts = [self.value(part) for part in node.expressions]
         return None if None in parts else "".join(map(text_of, parts))
 
@@ -205,7 +198,7 @@ class Evaluator:
 
 
 def unquote(raw: str) -> str:
-    """The value of a quoted SQL string as Spark 4.1 and later read it.
+    """The value of a quoted SQL string, by the rules of Spark 4.1 and later.
 
     >>> unquote("'it''s'"), unquote("'a" + chr(92) + "nb'") == "a" + chr(10) + "b", unquote('''"it''s"''')
     ("it's", True, "it''s")
@@ -225,36 +218,10 @@ def unquote(raw: str) -> str:
         return _ESCAPES.get(escaped, escaped)
 
     try:
-        # Two escapes may be the halves of one character, as in Java.
+        # Two escapes may be the surrogates of one character, as in Java.
         return _ESCAPE.sub(replaced, raw[1:-1]).encode("utf-16", "surrogatepass").decode("utf-16")
     except (ValueError, OverflowError):
-        raise ValueError("has an escape that is no character") from None
-
-
-def sql_literal(value: Any) -> str:
-    """A Python value as SQL text that reads back as the same value."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return "'" + value.replace("\\", "\\\\").replace("'", "''").replace("\n", "\\n").replace("\r", "\\r") + "'"
-    if isinstance(value, float):
-        text = repr(value)
-        return text if "e" in text else f"{text}e0"
-    if isinstance(value, dt.datetime):
-        return (
-            f"TIMESTAMP '{value.isoformat(sep=' ')}'" if value.tzinfo else f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
-        )
-    if isinstance(value, dt.date):
-        return f"DATE '{value.isoformat()}'"
-    if isinstance(value, dt.timedelta):
-        return f"INTERVAL '{value // dt.timedelta(microseconds=1)}' MICROSECOND"
-    if isinstance(value, Mapping):
-        return f"map({', '.join(f'{sql_literal(k)}, {sql_literal(v)}' for k, v in value.items())})"
-    if isinstance(value, (list, tuple)):
-        return f"array({', '.join(map(sql_literal, value))})"
-    return f"{value:f}BD" if isinstance(value, Decimal) else str(value)
+        raise ValueError("has an escape that is not a character") from None
 
 
 def _plain(value: Any) -> Any:
@@ -268,31 +235,31 @@ def _plain(value: Any) -> Any:
     raise ValueError(f"a marker's value of type {type(value).__name__} is not supported; pass a plain Python value")
 
 
-def _number(node: exp.Literal) -> Any:
+def _literal_value(node: exp.Literal) -> Any:
     if node.is_string:
         return node.this
     text = str(node.this)
     if text.isdigit():
         return int(text)
-    number = float(text) if "e" in text.lower() else fitting(Decimal(text))
+    number = float(text) if "e" in text.lower() else check_digits(Decimal(text))
     if isinstance(number, float) and not math.isfinite(number):
         raise ValueError(f"{text} is beyond a double")
     return number
 
 
-def _unknown(function: str) -> Any:
+def _refuse_function(function: str) -> Any:
     raise ValueError(f"function {function}() is not evaluated here; {EXPECTED}")
 
 
-def _name(node: exp.Column) -> Any:
+def _refuse_name(node: exp.Column) -> Any:
     name = ".".join(part.name for part in node.parts)
     raise ValueError(f"{name} is a name, not a value; put it in quotes: '{name}'")
 
 
-def _span(text: str, start: str, end: str) -> dt.timedelta | Months:
+def _read_span(text: str, start: str, end: str) -> dt.timedelta | Months:
     """An interval between two units: '1 02:03:04' DAY TO SECOND, '02:03' HOUR TO MINUTE, '1-2' YEAR TO MONTH.
 
-    The first unit has any number of digits; those after it stay below a whole one of the unit before.
+    The first number may have any number of digits; the others are less than one of the unit before them.
     """
     pattern = _SPANS.get((start, end))
     match = pattern.fullmatch(text.strip()) if pattern is not None else None
@@ -307,8 +274,8 @@ def _span(text: str, start: str, end: str) -> dt.timedelta | Months:
     return sign * dt.timedelta(**units, microseconds=int(fraction))
 
 
-def _shifted(moment: dt.datetime, span: dt.timedelta) -> dt.datetime:
-    """Spark's sum: whole days on the wall clock of the moment's zone, what is finer in real time."""
+def _add_interval(moment: dt.datetime, span: dt.timedelta) -> dt.datetime:
+    """Add as Spark does: whole days in the local time of the zone, hours and smaller units in elapsed time."""
     days = dt.timedelta(days=abs(span).days * (1 if span > dt.timedelta(0) else -1))
     later = on_same_offset(moment, moment + days)
     if later.tzinfo is None:
@@ -317,7 +284,7 @@ def _shifted(moment: dt.datetime, span: dt.timedelta) -> dt.datetime:
 
 
 def _quotient(left: Any, right: Any) -> Any:
-    """Whole numbers divide as doubles, decimals to the digits that Spark keeps of them."""
+    """Divide as Spark does: whole numbers as doubles, decimals to the scale of Spark's result type."""
     if not isinstance(left, Decimal) and not isinstance(right, Decimal):
         return left / right
     if not all(isinstance(side, (int, Decimal)) for side in (left, right)):
@@ -330,24 +297,24 @@ def _quotient(left: Any, right: Any) -> Any:
 
 
 def _size(number: Decimal) -> tuple[int, int]:
-    """Precision and scale of a decimal, as of Spark's literal of the same digits."""
+    """Precision and scale of Spark's decimal literal with the same digits."""
     scale = max(0, -int(number.as_tuple().exponent))
     return max(len(number.as_tuple().digits), scale), scale
 
 
 def _whole_quotient(left: Any, right: Any) -> Any:
-    """DIV rounds towards zero, as in Java."""
+    """Divide with DIV, which rounds towards zero, as in Java."""
     quotient = abs(left) // abs(right)
     return whole_part(quotient if (left < 0) == (right < 0) else -quotient)
 
 
 def _remainder(left: Any, right: Any) -> Any:
-    """What `%` leaves has the sign of the left side, as in Java."""
-    rest = abs(left) % abs(right)
-    return -rest if left < 0 else rest
+    """The result of `%`, which has the sign of the left side, as in Java."""
+    remainder = abs(left) % abs(right)
+    return -remainder if left < 0 else remainder
 
 
-def _calendar(kind: type, left: Any, right: Any) -> Any:
+def _add_months(kind: type, left: Any, right: Any) -> Any:
     if isinstance(left, dt.date) and isinstance(right, Months) and kind in (exp.Add, exp.Sub):
         return (right if kind is exp.Add else -right).added_to(left)
     if isinstance(right, dt.date) and isinstance(left, Months) and kind is exp.Add:
@@ -365,22 +332,22 @@ _OPERATORS: dict[Any, Callable[[Any, Any], Any]] = {
     exp.IntDiv: _whole_quotient,
     exp.Mod: _remainder,
 }
-# Order matters: a subclass stands before its base.
+# The first match wins: a subclass comes before its base class.
 _EVALUATORS: dict[Any, Callable[[Evaluator, Any], Any]] = {
     exp.Paren: lambda self, node: self.value(node.this),
     exp.Placeholder: Evaluator.marker,
-    exp.Literal: lambda self, node: _number(node),
-    exp.Column: lambda self, node: _name(node),
+    exp.Literal: lambda self, node: _literal_value(node),
+    exp.Column: lambda self, node: _refuse_name(node),
     exp.RawString: lambda self, node: node.this,
     exp.Boolean: lambda self, node: bool(node.this),
     exp.Null: lambda self, node: None,
     exp.Neg: Evaluator.negative,
     exp.Cast: Evaluator.cast,
-    exp.CurrentTimestamp: lambda self, node: self.moment_of_call,
-    exp.CurrentDate: lambda self, node: self.moment_of_call.date(),
+    exp.CurrentTimestamp: lambda self, node: self.current_timestamp,
+    exp.CurrentDate: lambda self, node: self.current_timestamp.date(),
     exp.Interval: Evaluator.interval,
-    exp.ConcatWs: lambda self, node: _unknown("concat_ws"),
-    exp.Concat: Evaluator.joined,
+    exp.ConcatWs: lambda self, node: _refuse_function("concat_ws"),
+    exp.Concat: Evaluator.concat,
     exp.Array: lambda self, node: [self.value(item) for item in node.expressions],
     exp.Map: Evaluator.mapping,
     exp.VarMap: Evaluator.mapping,

@@ -1,4 +1,4 @@
-"""Several statements in one text, split where Spark would end them."""
+"""Split a script into statements where Spark's shell splits it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from iceberg_compact_sql.call.detect import comment_end, line_comment_end
 
 
 def split_statements(text: str) -> list[str]:
-    """The statements of a script, without their semicolons; those in quotes and comments end nothing.
+    """The statements of a script without their semicolons. A semicolon in quotes or a comment does not split.
 
     >>> split_statements("CALL a('x;y'); -- note; more" + chr(10) + "SELECT 1;")
     ["CALL a('x;y')", '-- note; more\\nSELECT 1']
@@ -32,7 +32,7 @@ def split_statements(text: str) -> list[str]:
 
 
 def without_line_comments(text: str, at: int) -> str:
-    """The text with blanks for its comments to the end of a line, from `at` on; the rest keeps its place."""
+    """Replace line comments from offset `at` on by blanks; every other character keeps its offset."""
     if "--" not in text:
         return text
     parts: list[str] = []
@@ -50,7 +50,7 @@ def without_line_comments(text: str, at: int) -> str:
 
 
 def quote_end(text: str, at: int) -> int:
-    """Just past a quoted part; a backslash hides the next character except in identifiers and raw strings."""
+    """The offset after a quoted string or name; a backslash escapes a character, except in names and raw strings."""
     quote = text[at]
     raw = at > 0 and text[at - 1] in "rR" and not (at > 1 and (text[at - 2].isalnum() or text[at - 2] == "_"))
     at += 1

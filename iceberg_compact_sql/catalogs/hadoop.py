@@ -25,47 +25,50 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
 from iceberg_compact_sql.events import reach
-from iceberg_compact_sql.storage.exclusive_create import MetadataFiles, local_path
+from iceberg_compact_sql.storage.file_io import ExactFileIO, with_exact_paths
+from iceberg_compact_sql.storage.locations import split_location
+from iceberg_compact_sql.storage.metadata_json import unzipped
+from iceberg_compact_sql.storage.stores import stores_of
+from iceberg_compact_sql.table.properties import METADATA_COMPRESSION, METADATA_PATH
 
 _VERSION = re.compile(r"v(\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?")
-# Java looks for all three spellings of a version, and so must we before we take the next number.
-_SPELLINGS = ("v{}.metadata.json", "v{}.gz.metadata.json", "v{}.metadata.json.gz")
+# Java looks for all three names of a version. So must we before we create the next one.
+_VERSION_NAMES = ("v{}.metadata.json", "v{}.gz.metadata.json", "v{}.metadata.json.gz")
 _HINT = "version-hint.text"
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class HadoopCatalog(NoopCatalog):
     """Loads and commits tables below a warehouse folder, beside Java's HadoopCatalog.
 
-    A commit creates the next version only if nobody else has: atomic between all Python writers. Java's own commit on
-    local disks and S3 looks and then renames, so two Java writers, or Java's rename a moment after ours, can still
-    lose a commit there; that is a limit of hadoop catalogs, not of this class.
+    A commit creates the next version only if it does not exist: atomic between all Python writers. On local disks and
+    S3, Java's commit checks first and renames then. So two Java writers, or Java's rename just after our commit, can
+    still lose a commit; that is a limit of Hadoop catalogs, not of this class.
     """
 
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
         warehouse = properties.get("warehouse", "").rstrip("/")
-        path = local_path(warehouse)
-        self._warehouse = warehouse if path is None else f"file://{path}"
-        self._files = MetadataFiles(properties)
+        split = split_location(warehouse)
+        self._warehouse = f"file://{split.local_path}" if split.is_local else warehouse
+        self._stores = stores_of(ExactFileIO(properties))
 
     def supports_server_side_planning(self) -> bool:
         return False
 
     def require_commits(self) -> None:
-        """Raise now, rather than after the work, if this catalog's store has no safe way to commit."""
-        self._files.require_exclusive_create(self._warehouse)
+        """Raise, before any work, if this catalog's store has no safe way to commit."""
+        self._stores.require_create(self._warehouse)
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """The newest version; the hint may lag behind, so versions after it are looked for."""
+        """Load the newest version. The version hint may lag behind, so later versions are looked for."""
         parts = self._parts(identifier)
         folder = f"{self._folder(parts)}/metadata"
         version = self._newest_version(folder)
         location = self._version_location(folder, version) if version else None
         if location is None:
             raise NoSuchTableError(f"Table does not exist: {'.'.join(parts)}")
-        metadata = _parse(self._files.read(location))
-        io = self._load_file_io(metadata.properties, location)
+        metadata = _parse(self._stores.read(location))
+        io = with_exact_paths(self._load_file_io(metadata.properties, location))
         return Table(parts, metadata, location, io, self)
 
     def table_exists(self, identifier: str | Identifier) -> bool:
@@ -74,14 +77,14 @@ class HadoopCatalog(NoopCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Create the next version from the newest one; CommitFailedException if somebody else was faster."""
+        """Create the next version from the newest one; raise CommitFailedException if another writer was faster."""
         current = self.load_table(table.name())
         for requirement in requirements:
             requirement.validate(current.metadata)
         metadata = update_table_metadata(current.metadata, updates, metadata_location=current.metadata_location)
         if metadata == current.metadata:
             return _response(metadata, current.metadata_location)
-        if metadata.location != current.metadata.location or "write.metadata.path" in metadata.properties:
+        if metadata.location != current.metadata.location or METADATA_PATH.name in metadata.properties:
             raise UnsupportedError("tables of a hadoop catalog cannot be moved, nor can their metadata")
         folder = f"{self._folder(self._parts(table.name()))}/metadata"
         version = _version_of(current.metadata_location) + 1
@@ -100,7 +103,7 @@ class HadoopCatalog(NoopCatalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> Table:
-        """A new table in its own folder; a hadoop catalog has no other place for it."""
+        """Create a table in its own folder; a Hadoop catalog cannot keep it elsewhere."""
         parts = self._parts(identifier)
         folder = self._folder(parts)
         if location is not None and location.rstrip("/") != folder:
@@ -112,8 +115,8 @@ class HadoopCatalog(NoopCatalog):
         metadata = new_table_metadata(schema, partition_spec, sort_order, folder, dict(properties))
         if self._is_table(folder):
             raise TableAlreadyExistsError(f"Table already exists: {'.'.join(parts)}")
-        if local_path(folder) is not None:
-            self._files.make_folder(f"{folder}/metadata")
+        if split_location(folder).is_local:
+            self._make_folder(f"{folder}/metadata")
         if self._create_version(f"{folder}/metadata", 1, metadata) is None:
             raise TableAlreadyExistsError(f"Table already exists: {'.'.join(parts)}")
         return self.load_table(parts)
@@ -121,11 +124,11 @@ class HadoopCatalog(NoopCatalog):
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         if properties:
             raise UnsupportedError("namespaces of a hadoop catalog are folders and have no properties")
-        self._files.make_folder(self._folder(self._parts(namespace)))
+        self._make_folder(self._folder(self._parts(namespace)))
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         folder = self._folder(self._parts(namespace))
-        return self._files.folder_exists(folder) and not self._is_table(folder)
+        return self._stores.of(folder).has_folder(folder) and not self._is_table(folder)
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         parts = self._parts(namespace)
@@ -174,43 +177,55 @@ class HadoopCatalog(NoopCatalog):
         return "/".join((self._warehouse, *parts))
 
     def _folders(self, parts: Identifier) -> list[tuple[str, bool]]:
-        """Folders below a namespace, each with whether it is a table."""
+        """Return the folders below a namespace, each with whether it is a table."""
         folder = self._folder(parts)
-        names = [name for name, is_folder in self._files.entries(folder) if is_folder]
+        _, names = self._entries(folder)
         return [(name, self._is_table(f"{folder}/{name}")) for name in names]
 
     def _is_table(self, folder: str) -> bool:
-        return any(_VERSION.fullmatch(name) for name, _ in self._files.entries(f"{folder}/metadata"))
+        files, _ = self._entries(f"{folder}/metadata")
+        return any(_VERSION.fullmatch(name) for name in files)
+
+    def _entries(self, folder: str) -> tuple[list[str], list[str]]:
+        """Return the names of the files and of the folders in a folder; none if it does not exist."""
+        try:
+            files, folders = self._stores.of(folder).level(folder, follow_links=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return [], []
+        return sorted(file.path.rpartition("/")[2] for file in files), sorted(folders)
+
+    def _make_folder(self, folder: str) -> None:
+        self._stores.of(folder).make_folder(folder)
 
     def _newest_version(self, folder: str) -> int:
         try:
-            version = int(self._files.read(f"{folder}/{_HINT}").split()[0])
+            version = int(self._stores.read(f"{folder}/{_HINT}").split()[0])
         except (OSError, ValueError, IndexError):
             version = 0
         if not version or self._version_location(folder, version) is None:
-            # No hint, or one to a version that has been cleaned away: what is there decides, as in Java.
-            found = (_VERSION.fullmatch(name) for name, _ in self._files.entries(folder))
-            version = max((int(match[1]) for match in found if match), default=0)
+            # No hint, or its version was deleted: take the newest file in the folder, as Java does.
+            matches = (_VERSION.fullmatch(name) for name in self._entries(folder)[0])
+            version = max((int(match[1]) for match in matches if match), default=0)
         while version and self._version_location(folder, version + 1) is not None:
             version += 1
         return version
 
     def _version_location(self, folder: str, version: int) -> str | None:
-        candidates = (f"{folder}/{spelling.format(version)}" for spelling in _SPELLINGS)
-        return next((location for location in candidates if self._files.exists(location)), None)
+        candidates = (f"{folder}/{pattern.format(version)}" for pattern in _VERSION_NAMES)
+        return next((location for location in candidates if self._stores.stat(location) is not None), None)
 
     def _create_version(self, folder: str, version: int, metadata: TableMetadata) -> str | None:
-        """The location of the new version, or None if that version is taken."""
+        """Create a version and return its location, or None if it exists already."""
         if self._version_location(folder, version) is not None:
             return None
-        compressed = metadata.properties.get("write.metadata.compression-codec", "none").lower() == "gzip"
+        compressed = METADATA_COMPRESSION.of(metadata.properties) == "gzip"
         text = metadata.model_dump_json(exclude_none=True).encode()
-        location = f"{folder}/{_SPELLINGS[1 if compressed else 0].format(version)}"
-        if not self._files.create(location, gzip.compress(text) if compressed else text):
+        location = f"{folder}/{_VERSION_NAMES[1 if compressed else 0].format(version)}"
+        if not self._stores.create(location, gzip.compress(text) if compressed else text):
             return None
-        # From here on the commit is made; the hint only saves readers a look.
+        # The commit has landed. The hint only saves readers a listing.
         with contextlib.suppress(OSError):
-            self._files.replace(f"{folder}/{_HINT}", str(version).encode())
+            self._stores.write(f"{folder}/{_HINT}", str(version).encode())
         return location
 
 
@@ -225,5 +240,4 @@ def _version_of(location: str) -> int:
 
 
 def _parse(data: bytes) -> TableMetadata:
-    text = gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
-    return TableMetadataUtil.parse_raw(text.decode())
+    return TableMetadataUtil.parse_raw(unzipped(data).decode())

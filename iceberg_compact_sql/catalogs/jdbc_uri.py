@@ -1,15 +1,13 @@
-"""JDBC addresses as SQLAlchemy addresses."""
+"""Translates JDBC URIs to SQLAlchemy URIs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from sqlalchemy import URL
-
 from iceberg_compact_sql.errors import NotFoundError, UnsupportedError
 
-# Writers of one SQLite file wait for each other; Python's own 5 s is too short beside a busy Spark job.
+# Writers of one SQLite file wait for each other; Python's default of 5 s is too short beside a busy Spark job.
 SQLITE_BUSY_SECONDS = 60
 _DRIVERS = {
     "postgresql": "postgresql+psycopg2",
@@ -27,7 +25,7 @@ _POSTGRES_OPTIONS = {
 
 
 def sqlalchemy_uri(jdbc_uri: str, user: str | None, password: str | None, *, catalog: str) -> str:
-    """The SQLAlchemy address of a JDBC one; options that only Java's driver knows are left out.
+    """Return the SQLAlchemy URI of a JDBC URI; options that only the Java driver has are left out.
 
     >>> sqlalchemy_uri("jdbc:postgresql://db:5432/lake?user=joe", None, "p@ss", catalog="lake")
     'postgresql+psycopg2://joe:p%40ss@db:5432/lake'
@@ -46,17 +44,17 @@ def sqlalchemy_uri(jdbc_uri: str, user: str | None, password: str | None, *, cat
     password = password or options.get("password") or (unquote(parts.password) if parts.password else None)
     hosts = parts.netloc.rpartition("@")[2].split(",")
     host, port = _host_and_port(hosts[0])
+    database = unquote(parts.path.lstrip("/")) or None
     query = _postgres_query(options) if scheme == "postgresql" else {}
     if len(hosts) > 1 and scheme == "postgresql":
-        # libpq tries each in turn; the address then has no host of its own.
-        return _render(_DRIVERS[scheme], user, password, None, None, parts.path, {**query, "host": tuple(hosts)})
-    return _render(_DRIVERS[scheme], user, password, host, port, parts.path, query)
+        # libpq tries each host in order; the URI itself then has no host.
+        return _render(_DRIVERS[scheme], user, password, None, None, database, {**query, "host": tuple(hosts)})
+    return _render(_DRIVERS[scheme], user, password, host, port, database, query)
 
 
 def sqlite_uri(path: Path) -> str:
-    """The address of a SQLite file, with a wait for other writers that suits catalogs."""
-    query = {"timeout": str(SQLITE_BUSY_SECONDS)}
-    return URL.create("sqlite", database=str(path), query=query).render_as_string(hide_password=False)
+    """Return the URI of a SQLite file, with a busy timeout that suits catalogs."""
+    return _render("sqlite", None, None, None, None, str(path), {"timeout": str(SQLITE_BUSY_SECONDS)})
 
 
 def _render(
@@ -65,10 +63,13 @@ def _render(
     password: str | None,
     host: str | None,
     port: int | None,
-    path: str,
+    database: str | None,
     query: dict[str, str | tuple[str, ...]],
 ) -> str:
-    url = URL.create(driver, user, password, host, port, unquote(path.lstrip("/")) or None, query)
+    # Imported late: only SQL catalogs need it, and a Spark worker may not have it.
+    from sqlalchemy import URL
+
+    url = URL.create(driver, user, password, host, port, database, query)
     return url.render_as_string(hide_password=False)
 
 
@@ -80,7 +81,7 @@ def _host_and_port(text: str) -> tuple[str | None, int | None]:
 def _sqlite_path(rest: str, catalog: str) -> Path:
     path = rest.partition("?")[0].removeprefix("file:")
     if path in ("", ":memory:") or "mode=memory" in rest:
-        message = f"catalog {catalog!r} lives in the memory of the JVM, and no other process can see it"
+        message = f"catalog {catalog!r} is in the memory of the JVM, and no other process can read it"
         hint = "Use a SQLite file: jdbc:sqlite:/path/catalog.db"
         raise UnsupportedError(message, argument="catalog", value=catalog, hint=hint)
     if path.startswith("//"):

@@ -1,4 +1,4 @@
-"""Table names as users write them, and what they mean in a session: Spark's rules, then ours where Spark has none."""
+"""Parses table names, and resolves them in a session by Spark's rules, then by ours where Spark has none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ResolvedName:
 
 
 def parse_table_name(text: str, *, argument: str = "table") -> tuple[str, ...]:
-    """The parts of a dotted name; backticks keep dots inside a part, and a doubled backtick stands for one.
+    """Return the parts of a dotted name; backticks keep dots inside a part, and a doubled backtick stands for one.
 
     >>> parse_table_name("`a.b`.`it``s`.c")
     ('a.b', 'it`s', 'c')
@@ -54,7 +54,7 @@ def parse_table_name(text: str, *, argument: str = "table") -> tuple[str, ...]:
 
 
 def quote_name(parts: Sequence[str]) -> str:
-    """The name with every part in backticks, safe to put into SQL.
+    """Return the name with every part in backticks, safe to put into SQL.
 
     >>> quote_name(["lake", "a.b", "t"])
     '`lake`.`a.b`.`t`'
@@ -63,12 +63,12 @@ def quote_name(parts: Sequence[str]) -> str:
 
 
 def show_name(parts: Sequence[str]) -> str:
-    """The name for a message: backticks only around parts that need them."""
+    """Return the name for a message: backticks only around parts that need them."""
     return ".".join(part if re.fullmatch(r"[\w\-]+", part) else quote_name([part]) for part in parts)
 
 
-def near_name(given: str, candidates: Collection[str]) -> str | None:
-    """A closing question with the candidate nearest to what was given, in its own spelling, or None."""
+def closest_name(given: str, candidates: Collection[str]) -> str | None:
+    """Return a "Did you mean" question with the closest candidate, or None."""
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     close = difflib.get_close_matches(given.lower(), list(by_lower), n=1, cutoff=0.6)
     return f"Did you mean '{by_lower[close[0]]}'?" if close else None
@@ -77,15 +77,15 @@ def near_name(given: str, candidates: Collection[str]) -> str | None:
 def resolve_name(
     view: SessionView, parts: tuple[str, ...], known: Mapping[str, Origin], *, catalog: str | None = None
 ) -> ResolvedName:
-    """What a parsed name means; `known` are the Iceberg catalogs, `catalog` the one that a CALL was qualified with.
+    """Resolve a parsed name; `known` are the Iceberg catalogs, `catalog` is the one that qualifies the CALL.
 
-    As in Spark, the first part is a catalog if Spark has one of that name. Catalogs that Spark does not know (embedded,
-    or of pyiceberg's configuration) are taken for the first part only if a namespace and a table follow, since a
-    namespace may have the same name (`default.t`).
+    As in Spark, the first part is a catalog if Spark has one of that name. Catalogs that Spark does not have (embedded,
+    or in pyiceberg's configuration) match the first part only if a namespace and a table follow, since a namespace may
+    have the same name (`default.t`).
     """
     first = parts[0]
-    named = len(parts) > 1 and (known.get(first) is Origin.SPARK or (len(parts) > 2 and first in known))
-    if named:
+    names_catalog = len(parts) > 1 and (known.get(first) is Origin.SPARK or (len(parts) > 2 and first in known))
+    if names_catalog:
         if catalog is not None and catalog != first:
             message = (
                 f"the procedure is called in catalog {catalog!r}, but '{show_name(parts)}' is in catalog {first!r}"
@@ -96,22 +96,22 @@ def resolve_name(
     if len(parts) > 1 and _is_foreign_catalog(view, first):
         message = f"catalog {first!r} is not an Iceberg catalog"
         raise UnsupportedError(message, argument="table", value=show_name(parts), hint=_candidates(known))
-    home = default_catalog(view, known) if catalog is None else _required(catalog, known, "the procedure's catalog")
+    target_catalog = default_catalog(view, known) if catalog is None else required_catalog(catalog, known)
     if len(parts) > 1:
-        return ResolvedName(home, parts)
-    namespace = _home_namespace(view, home)
+        return ResolvedName(target_catalog, parts)
+    namespace = _default_namespace(view, target_catalog)
     if not namespace:
-        message = f"'{show_name(parts)}' names no namespace, and catalog {home!r} has no current one"
+        message = f"'{show_name(parts)}' names no namespace, and catalog {target_catalog!r} has no current one"
         raise NotFoundError(message, argument="table", value=show_name(parts), hint=f"Write 'db.{show_name(parts)}'.")
-    return ResolvedName(home, (*namespace, *parts))
+    return ResolvedName(target_catalog, (*namespace, *parts))
 
 
 def default_catalog(view: SessionView, known: Mapping[str, Origin]) -> str:
-    """The catalog of a name that says none: Spark's current one, else by our setting, embedded, or the only one."""
+    """Return the catalog of a name without one: Spark's current one, else our setting, the embedded or the only one."""
     if known.get(view.current_catalog) is Origin.SPARK:
         return view.current_catalog
     if setting := view.setting("catalog"):
-        return _required(setting, known, f"{SETTING_PREFIX}catalog")
+        return required_catalog(setting, known, f"{SETTING_PREFIX}catalog")
     if view.embedded_warehouse is not None and EMBEDDED_CATALOG in known:
         return EMBEDDED_CATALOG
     if len(known) == 1:
@@ -121,14 +121,14 @@ def default_catalog(view: SessionView, known: Mapping[str, Origin]) -> str:
     raise NotFoundError(message, argument="table", hint=_candidates(known))
 
 
-def _home_namespace(view: SessionView, home: str) -> tuple[str, ...]:
-    """Where a bare table name lives in a catalog: Spark's current namespace, or the catalog's own default."""
-    declared = view.conf.get(f"spark.sql.catalog.{home}.default-namespace")
-    if home == view.current_catalog:
+def _default_namespace(view: SessionView, target_catalog: str) -> tuple[str, ...]:
+    """Return the namespace of a bare table name: Spark's current namespace, or the catalog's default."""
+    declared = view.conf.get(f"spark.sql.catalog.{target_catalog}.default-namespace")
+    if target_catalog == view.current_catalog:
         return view.current_namespace or (parse_table_name(declared) if declared else ())
     if declared:
         return parse_table_name(declared)
-    # Spark's own catalog always has a current namespace (`default`); USE db there is the user's word for ours too.
+    # Spark's session catalog always has a current namespace (`default`); USE db there applies to our catalog too.
     return view.current_namespace if view.current_catalog == SESSION_CATALOG else ()
 
 
@@ -136,10 +136,11 @@ def _is_foreign_catalog(view: SessionView, name: str) -> bool:
     return name == SESSION_CATALOG or f"spark.sql.catalog.{name}" in view.conf
 
 
-def _required(name: str, known: Mapping[str, Origin], what: str) -> str:
+def required_catalog(name: str, known: Mapping[str, Origin], what: str = "the procedure's catalog") -> str:
+    """Return the name; raise if no Iceberg catalog has it. `what` says in the message where the name comes from."""
     if name in known:
         return name
-    near = near_name(name, list(known))
+    near = closest_name(name, list(known))
     message = f"{what} is {name!r}, and no Iceberg catalog of that name is configured"
     raise NotFoundError(
         message, argument="catalog", value=name, hint=" ".join(filter(None, (near, _candidates(known))))

@@ -1,4 +1,4 @@
-"""From a name in a session to an open table: Spark's settings, pyiceberg's configuration, or the embedded catalog."""
+"""Opens the table that a name means: by Spark's settings, pyiceberg's configuration, or the embedded catalog."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
-from sqlalchemy import text
 
 from iceberg_compact_sql.catalogs.hadoop import HadoopCatalog
 from iceberg_compact_sql.catalogs.jdbc_uri import sqlite_uri
 from iceberg_compact_sql.catalogs.names import (
     EMBEDDED_CATALOG,
     Origin,
-    near_name,
+    closest_name,
     parse_table_name,
     quote_name,
     resolve_name,
@@ -42,15 +41,22 @@ from iceberg_compact_sql.errors import (
     UnsupportedError,
 )
 from iceberg_compact_sql.events import reach
-from iceberg_compact_sql.pyiceberg_internals.session_trust import open_trusting, trusting
-from iceberg_compact_sql.redaction import redact
-from iceberg_compact_sql.storage.exclusive_create import local_path
-from iceberg_compact_sql.storage.write_paths import require_full_locations
+from iceberg_compact_sql.pyiceberg_internals import kept_fields as _kept_fields  # noqa: F401 - acts by being imported
+from iceberg_compact_sql.pyiceberg_internals import opaque_types as _opaque_types  # noqa: F401 - acts by being imported
+from iceberg_compact_sql.pyiceberg_internals.session_trust import (
+    load_trusted_catalog,
+    with_trusted_file_io,
+)
+from iceberg_compact_sql.redaction import redact, remember_secrets
+from iceberg_compact_sql.storage.local import path_on_disk
+from iceberg_compact_sql.table.properties import require_full_locations
 
 _T = TypeVar("_T")
 _EXTRAS = {"hive": "hive", "glue": "glue", "dynamodb": "glue", "sql": "postgres"}
-_open: dict[tuple[object, ...], Catalog] = {}
-_opening = threading.Lock()
+# Environment variables that the clients of stores read credentials from.
+_CLOUD_VARIABLES = ("AWS_", "AZURE_", "GCP_", "GOOGLE_")
+_open_catalogs: dict[tuple[object, ...], Catalog] = {}
+_open_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -62,20 +68,20 @@ class OpenTable:
     identifier: tuple[str, ...]
     catalog: Catalog = field(repr=False)
     table: Table = field(repr=False)
-    # Whether Spark has a catalog of this name: only then is there anything to refresh in Spark.
+    # Whether Spark has a catalog of this name: only then Spark's cache must be refreshed.
     in_spark: bool = False
 
     @property
     def spark_name(self) -> str:
-        """The full name, quoted for SQL such as REFRESH TABLE."""
+        """Return the full name, quoted for SQL such as REFRESH TABLE."""
         return quote_name((self.catalog_name, *self.identifier))
 
     def reload(self) -> OpenTable:
-        """The table as it is now, with fresh credentials where the catalog hands them out."""
+        """Load the table again, with fresh credentials where the catalog vends them."""
         return replace(self, table=_load(self.catalog, self.catalog_name, self.identifier))
 
     def require_commits(self) -> None:
-        """Raise now, before any work, if commits to this table would not be safe."""
+        """Raise, before any work, if commits to this table would not be safe."""
         require_full_locations(self.table.metadata.properties)
         if isinstance(self.catalog, HadoopCatalog):
             self.catalog.require_commits()
@@ -92,46 +98,50 @@ def open_table(view: SessionView, name: str, *, catalog: str | None = None) -> O
     return OpenTable(name, resolved.catalog, resolved.identifier, opened, table, in_spark)
 
 
-def iceberg_catalogs(view: SessionView) -> tuple[str, ...]:
-    """Names of all Iceberg catalogs that the session can name, Spark's first."""
-    return tuple(known_catalogs(view))
-
-
 def known_catalogs(view: SessionView) -> dict[str, Origin]:
-    """Every Iceberg catalog and where it is declared; Spark's word comes first when two have the same name."""
+    """Return every Iceberg catalog and where it is declared; of two with one name, Spark's wins."""
     known = dict.fromkeys(spark_catalog_names(view.conf), Origin.SPARK)
     if view.embedded_warehouse is not None:
         known.setdefault(EMBEDDED_CATALOG, Origin.EMBEDDED)
-    taken = {name.lower() for name in known}
+    spark_names = {name.lower() for name in known}
     for name in _configuration().get_known_catalogs():
-        if name.lower() not in taken:
+        if name.lower() not in spark_names:
             known[name] = Origin.PYICEBERG
     return known
 
 
 def open_catalog(view: SessionView, name: str) -> Catalog:
-    """The catalog of that name; opened once in a process for the same settings, as opening asks servers."""
+    """Open the catalog of that name; once in a process for the same settings, since opening sends requests."""
     properties = _properties(view, name)
+    _remember_credentials(view, name, properties)
     providers = frozenset(filter(None, re.split(r"[\s,]+", view.setting("location_providers") or "")))
     key = (os.getpid(), name, repr(sorted(properties.items())), providers)
-    with _opening:
-        if key not in _open:
-            _open[key] = _guarded("", name, properties, lambda: _make(name, properties, providers))
-        return _open[key]
+    with _open_lock:
+        if key not in _open_catalogs:
+            _open_catalogs[key] = _with_clear_errors("", name, properties, lambda: _make(name, properties, providers))
+        return _open_catalogs[key]
+
+
+def _remember_credentials(view: SessionView, name: str, properties: dict[str, str]) -> None:
+    """Mask what the session, pyiceberg's configuration and the environment hold as credentials, before it is used."""
+    remember_secrets(view.conf)
+    remember_secrets(properties)
+    remember_secrets(_configuration().get_catalog_config(name) or {})
+    remember_secrets({key: value for key, value in os.environ.items() if key.startswith(_CLOUD_VARIABLES)})
 
 
 def close_catalogs() -> None:
-    """Forget every open catalog and give its connections back."""
-    with _opening:
-        for catalog in _open.values():
+    """Close every open catalog and its connections."""
+    with _open_lock:
+        for catalog in _open_catalogs.values():
             catalog.close()
-        _open.clear()
+        _open_catalogs.clear()
 
 
 def _properties(view: SessionView, name: str) -> dict[str, str]:
     known = known_catalogs(view)
     if name not in known:
-        near = near_name(name, list(known))
+        near = closest_name(name, list(known))
         listed = f"Configured: {', '.join(sorted(known)) or 'none'}."
         hint = f"{near} {listed}" if near else listed
         raise NotFoundError(f"there is no Iceberg catalog {name!r}", argument="catalog", value=name, hint=hint)
@@ -153,25 +163,25 @@ def _embedded_properties(view: SessionView) -> dict[str, str]:
 
 
 def make_folder(folder: Path) -> None:
-    """Have the folder of the embedded catalog; one that cannot hold tables is refused."""
+    """Create the folder of the embedded catalog; raise if it cannot hold tables."""
     refused: dict[str, Any] = {"argument": "warehouse", "value": str(folder)}
     if "#" in str(folder) or "?" in str(folder):
-        # pyiceberg takes paths for URLs and would write to what stands before such a character.
+        # pyiceberg parses paths as URLs and would write to the part before such a character.
         message = f"the warehouse {str(folder)!r} has a '#' or '?' in its path, where tables cannot be written"
         raise InvalidArgumentError(message, hint="Give a folder of another name.", **refused)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"the warehouse {str(folder)!r} cannot be made: {error.strerror}"
+        message = f"the warehouse {str(folder)!r} cannot be created: {error.strerror}"
         raise InvalidArgumentError(message, hint="Give a folder that you may write to.", **refused) from None
 
 
 def _embedded_folder(warehouse: str) -> Path:
-    return (local_path(warehouse) or Path(warehouse)).expanduser().absolute()
+    return (path_on_disk(warehouse) or Path(warehouse)).expanduser().absolute()
 
 
 def _require_same_embedded(view: SessionView, warehouse: str) -> None:
-    """Spark may know the embedded catalog too, but one name must not mean two catalogs."""
+    """Raise if Spark has another catalog with the name of the embedded one."""
     uri = view.conf.get(f"spark.sql.catalog.{EMBEDDED_CATALOG}.uri", "")
     file = Path(uri.removeprefix("jdbc:sqlite:")) if uri.startswith("jdbc:sqlite:") else None
     if file is None or file.absolute() != _embedded_folder(warehouse) / "catalog.db":
@@ -193,17 +203,21 @@ def _configuration() -> Config:
 def _make(name: str, properties: dict[str, str], providers: frozenset[str]) -> Catalog:
     if properties.get("type") == "hadoop":
         own = {key: value for key, value in properties.items() if key != "type"}
-        return trusting(HadoopCatalog(name, **own), providers)
-    return open_trusting(name, properties, providers)
+        return with_trusted_file_io(HadoopCatalog(name, **own), providers)
+    return load_trusted_catalog(name, properties, providers)
 
 
 def _load(catalog: Catalog, name: str, identifier: tuple[str, ...], catalogs: tuple[str, ...] = ()) -> Table:
-    """The table; `catalogs` are the names that a user may have had in mind for the first part."""
+    """Load the table; `catalogs` are names that the user may have meant with the first part."""
     shown = show_name(identifier)
-    return _guarded(shown, name, catalog.properties, lambda: _load_plainly(catalog, name, identifier, catalogs))
+    table = _with_clear_errors(
+        shown, name, catalog.properties, lambda: _load_or_explain(catalog, name, identifier, catalogs)
+    )
+    remember_secrets(table.io.properties)
+    return table
 
 
-def _load_plainly(catalog: Catalog, name: str, identifier: tuple[str, ...], catalogs: tuple[str, ...]) -> Table:
+def _load_or_explain(catalog: Catalog, name: str, identifier: tuple[str, ...], catalogs: tuple[str, ...]) -> Table:
     shown = show_name(identifier)
     if len(identifier) < 2:
         hint = f"Write '{show_name((name, 'db', *identifier))}'."
@@ -225,18 +239,18 @@ def _explain_missing(catalog: Catalog, name: str, identifier: tuple[str, ...], c
         raise UnsupportedError(f"'{shown}' in catalog {name!r} is a view, not a table", argument="table", value=shown)
     if not _best_effort(lambda: catalog.namespace_exists(namespace), default=True):
         namespaces = _best_effort(lambda: catalog.list_namespaces(namespace[:-1]), default=none)
-        near = near_name(show_name(namespace), [show_name(found) for found in namespaces])
+        near = closest_name(show_name(namespace), [show_name(candidate) for candidate in namespaces])
         hint = near or _listed("Namespaces", namespaces)
         if not namespaces and len(namespace) > 1:
-            # Nothing begins like this: the first part may have been meant as a catalog.
-            near = near_name(namespace[0], catalogs)
+            # No namespace begins like this: the user may have meant a catalog with the first part.
+            near = closest_name(namespace[0], catalogs)
             tops = _best_effort(catalog.list_namespaces, default=none)
             known = _listed("Iceberg catalogs", [(known,) for known in catalogs])
             hint = " ".join(filter(None, (near, _listed("Namespaces", tops), known)))
         message = f"catalog {name!r} has no namespace '{show_name(namespace)}', so there is no table '{shown}'"
         raise NotFoundError(message, argument="table", value=shown, hint=hint)
     tables = _best_effort(lambda: catalog.list_tables(namespace), default=none)
-    near = near_name(shown, [show_name(found) for found in tables])
+    near = closest_name(shown, [show_name(candidate) for candidate in tables])
     message = f"there is no table '{shown}' in catalog {name!r}"
     raise NotFoundError(message, argument="table", value=shown, hint=near or _listed("Tables there", tables))
 
@@ -244,7 +258,10 @@ def _explain_missing(catalog: Catalog, name: str, identifier: tuple[str, ...], c
 def _is_view(catalog: Catalog, identifier: tuple[str, ...]) -> bool:
     if not hasattr(catalog, "engine"):
         return catalog.view_exists(identifier)
-    # pyiceberg's SQL catalog hides the rows of views and cannot be asked for them.
+    # Imported late: only SQL catalogs need it, and a Spark worker may not have it.
+    from sqlalchemy import text
+
+    # pyiceberg's SQL catalog hides the rows of views.
     with catalog.engine.connect() as connection:
         query = text(
             "SELECT count(*) FROM iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace "
@@ -262,15 +279,15 @@ def _listed(what: str, names: Collection[tuple[str, ...]]) -> str:
 
 
 def _best_effort(ask: Callable[[], _T], *, default: _T) -> _T:
-    """A question that only makes a message better must never replace it by another failure."""
+    """Return the result of `ask`, or the default if it fails: a better message must not cost the error itself."""
     try:
         return ask()
     except Exception:
         return default
 
 
-def _guarded(table: str, name: str, properties: dict[str, str], work: Callable[[], _T]) -> _T:
-    """Run `work`; what goes wrong in a driver or on a server becomes an error of ours without credentials."""
+def _with_clear_errors(table: str, name: str, properties: dict[str, str], work: Callable[[], _T]) -> _T:
+    """Run `work`; turn an error of a driver or a server into one of this package, without credentials."""
     try:
         return work()
     except IcebergCompactError:
@@ -278,9 +295,9 @@ def _guarded(table: str, name: str, properties: dict[str, str], work: Callable[[
     except (NotInstalledError, ImportError) as error:
         _explain_dependency(name, properties, error)
     except Exception as error:
-        told = " ".join(str(error).split())
-        clean = redact(told, properties)
-        if "no such table: iceberg_tables" in told or 'relation "iceberg_tables" does not exist' in told:
+        error_text = " ".join(str(error).split())
+        clean = " ".join(redact(error, properties).split())
+        if "no such table: iceberg_tables" in error_text or 'relation "iceberg_tables" does not exist' in error_text:
             message = f"the database of catalog {name!r} holds no Iceberg catalog yet"
             hint = "Create the first table with the engine that owns it, or correct the catalog's uri."
             raise NotFoundError(message, argument="catalog", value=name, hint=hint) from None
@@ -289,9 +306,9 @@ def _guarded(table: str, name: str, properties: dict[str, str], work: Callable[[
         )
         message = f"{what}: {type(error).__name__}: {clean[:500]}"
         hint = f"Check the settings spark.sql.catalog.{name}.* (or ~/.pyiceberg.yaml) and that its server is up."
-        # The cause is shown beside ours in a traceback, so it may only be kept when it holds no secret.
+        # A traceback shows the cause too, so keep the cause only when it holds no secret.
         raise IcebergCompactError(message, argument="catalog", value=name, hint=hint) from (
-            error if clean == told else None
+            error if clean == error_text else None
         )
 
 

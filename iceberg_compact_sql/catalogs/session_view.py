@@ -1,4 +1,4 @@
-"""What of a Spark session decides which table a name means: plain data, so that a task can carry it too."""
+"""The settings of a Spark session that decide which table a name means, as plain data that a task can carry."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ SETTING_PREFIX = "spark.iceberg_compact_sql."
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """Catalog settings, current catalog and namespace, and time zone of one session at one moment.
+    """Catalog settings, current catalog and namespace, time zone and case rule of one session at one moment.
 
     `conf` holds `spark.sql.catalog.*`, `spark.hadoop.*` and `spark.iceberg_compact_sql.*` entries; it may hold
-    credentials and is therefore never shown.
+    credentials, so it is never shown.
     """
 
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -22,7 +22,9 @@ class SessionView:
     time_zone: str = "UTC"
     # The embedded default of `register(spark, warehouse=...)`: catalog `local`, SQLite in its folder.
     embedded_warehouse: str | None = None
+    # `spark.sql.caseSensitive`: whether names of columns are told apart by case.
+    case_sensitive: bool = False
 
     def setting(self, name: str, default: str | None = None) -> str | None:
-        """A setting of our own: `setting("takeover")` reads `spark.iceberg_compact_sql.takeover`."""
+        """Return a setting of this package: `setting("takeover")` reads `spark.iceberg_compact_sql.takeover`."""
         return self.conf.get(SETTING_PREFIX + name, default)

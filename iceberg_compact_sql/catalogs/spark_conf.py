@@ -1,4 +1,4 @@
-"""Spark's catalog settings in pyiceberg's words: the same name means the same tables to both."""
+"""Translates Spark's catalog settings to pyiceberg's properties, so that a name means the same table to both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS_BY_CLASS = {
     "org.apache.iceberg.gcp.bigquery.BigQueryMetastoreCatalog": "bigquery",
 }
 _KINDS = frozenset(_KINDS_BY_CLASS.values())
-# What only means something to Java, or only when a table is created.
+# Settings that only Java uses, or that are used only when a table is created.
 _DROPPED = frozenset(
     {
         "type", "catalog-impl", "io-impl", "default-namespace", "cache-enabled", "cache.expiration-interval-ms",
@@ -55,37 +55,36 @@ _HADOOP_TO_S3 = {
 }
 
 
-# Iceberg's jar puts this into a session for reads by path; nobody names a table in it.
-_JARS_OWN_CATALOG = "default_iceberg"
+# Iceberg's jar adds this catalog to a session for reads by path; no table name refers to it.
+_READ_BY_PATH_CATALOG = "default_iceberg"
 
 
 def spark_catalog_names(conf: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the Iceberg catalogs in Spark's settings.
+    """Return the names of the Iceberg catalogs in Spark's settings.
 
-    A catalog whose plugin class is left out but whose type is given counts too: without Iceberg's jar the class means
-    nothing to Spark.
+    A catalog with a type but without a plugin class counts too: without Iceberg's jar Spark cannot load the class.
     """
     names = dict.fromkeys(
         key[len(CATALOG_PREFIX) :].partition(".")[0] for key in conf if key.startswith(CATALOG_PREFIX)
     )
-    return tuple(name for name in names if name != _JARS_OWN_CATALOG and _is_iceberg(conf, name))
+    return tuple(name for name in names if name != _READ_BY_PATH_CATALOG and _is_iceberg(conf, name))
 
 
 def pyiceberg_properties(conf: Mapping[str, str], name: str) -> dict[str, str]:
-    """The properties with which pyiceberg (or our hadoop catalog: `type` = `hadoop`) opens the catalog of that name."""
-    own = _own_settings(conf, name)
-    hadoop = _hadoop_settings(conf, own)
-    kind = catalog_kind(own, name)
-    properties = {**_store_properties(hadoop), **_passed_on(own)}
+    """Return the properties with which pyiceberg, or our Hadoop catalog (`type` = `hadoop`), opens a catalog."""
+    catalog_settings = _catalog_settings(conf, name)
+    hadoop = _hadoop_settings(conf, catalog_settings)
+    kind = catalog_kind(catalog_settings, name)
+    properties = {**_store_properties(hadoop), **_translated(catalog_settings)}
     properties["type"] = kind
     if kind == "jdbc":
-        properties |= _jdbc_properties(own, name)
+        properties |= _jdbc_properties(catalog_settings, name)
     elif kind == "hive":
         properties["uri"] = properties.get("uri") or hadoop.get("hive.metastore.uris", "")
     elif kind == "nessie":
-        properties |= _nessie_properties(own)
+        properties |= _nessie_properties(catalog_settings)
     elif kind == "rest":
-        properties |= _rest_properties(own)
+        properties |= _rest_properties(catalog_settings)
     elif kind == "hadoop":
         properties["warehouse"] = _on_default_store(properties.get("warehouse", ""), hadoop)
     missing = next((key for key in _REQUIRED.get(kind, ()) if not properties.get(key)), None)
@@ -96,14 +95,18 @@ def pyiceberg_properties(conf: Mapping[str, str], name: str) -> dict[str, str]:
     return properties
 
 
-def catalog_kind(own: Mapping[str, str], name: str) -> str:
-    """`rest`, `jdbc`, `hive`, `hadoop`, `nessie`, `glue`, `dynamodb` or `bigquery`; Iceberg's default is hive."""
-    implementation = own.get("catalog-impl")
-    kind = own.get("type", "hive").lower() if implementation is None else _KINDS_BY_CLASS.get(implementation, "")
+def catalog_kind(catalog_settings: Mapping[str, str], name: str) -> str:
+    """Return `rest`, `jdbc`, `hive`, `hadoop`, `nessie`, `glue`, `dynamodb` or `bigquery`; the default is `hive`."""
+    implementation = catalog_settings.get("catalog-impl")
+    kind = (
+        catalog_settings.get("type", "hive").lower()
+        if implementation is None
+        else _KINDS_BY_CLASS.get(implementation, "")
+    )
     if kind not in _KINDS:
         given = f"catalog-impl {implementation}" if implementation else f"type {kind!r}"
         message = f"catalog {name!r} has {given}, which can only be opened from Java"
-        hint = f"Known types: {', '.join(sorted(_KINDS))}. A REST endpoint of the same catalog would do."
+        hint = f"Known types: {', '.join(sorted(_KINDS))}. A REST endpoint of the same catalog works too."
         raise UnsupportedError(message, argument="catalog", value=name, hint=hint)
     return kind
 
@@ -116,19 +119,21 @@ def _is_iceberg(conf: Mapping[str, str], name: str) -> bool:
     return plugin in ICEBERG_PLUGINS
 
 
-def _own_settings(conf: Mapping[str, str], name: str) -> dict[str, str]:
+def _catalog_settings(conf: Mapping[str, str], name: str) -> dict[str, str]:
     prefix = f"{CATALOG_PREFIX}{name}."
     return {key[len(prefix) :]: value for key, value in conf.items() if key.startswith(prefix)}
 
 
-def _hadoop_settings(conf: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Hadoop's settings of the session, overridden by those that the catalog has for itself (`<catalog>.hadoop.*`)."""
+def _hadoop_settings(conf: Mapping[str, str], catalog_settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the session's Hadoop settings, overridden by those of the catalog (`<catalog>.hadoop.*`)."""
     shared = {key[len(HADOOP_PREFIX) :]: value for key, value in conf.items() if key.startswith(HADOOP_PREFIX)}
-    return shared | {key[len("hadoop.") :]: value for key, value in own.items() if key.startswith("hadoop.")}
+    return shared | {
+        key[len("hadoop.") :]: value for key, value in catalog_settings.items() if key.startswith("hadoop.")
+    }
 
 
 def _store_properties(hadoop: Mapping[str, str]) -> dict[str, str]:
-    properties = {ours: hadoop[theirs] for theirs, ours in _HADOOP_TO_S3.items() if hadoop.get(theirs)}
+    properties = {s3_key: hadoop[hadoop_key] for hadoop_key, s3_key in _HADOOP_TO_S3.items() if hadoop.get(hadoop_key)}
     if endpoint := hadoop.get("fs.s3a.endpoint"):
         secure = hadoop.get("fs.s3a.connection.ssl.enabled", "true").lower() != "false"
         scheme = "https" if secure else "http"
@@ -138,43 +143,48 @@ def _store_properties(hadoop: Mapping[str, str]) -> dict[str, str]:
     return properties
 
 
-def _passed_on(own: Mapping[str, str]) -> dict[str, str]:
+def _translated(catalog_settings: Mapping[str, str]) -> dict[str, str]:
     properties = {
         _RENAMED.get(key, key): value
-        for key, value in own.items()
+        for key, value in catalog_settings.items()
         if key not in _DROPPED and not key.startswith(_DROPPED_PREFIXES)
     }
-    if path_style := own.get("s3.path-style-access"):
+    if path_style := catalog_settings.get("s3.path-style-access"):
         properties["s3.force-virtual-addressing"] = str(path_style.lower() != "true").lower()
     return properties
 
 
-def _jdbc_properties(own: Mapping[str, str], name: str) -> dict[str, str]:
-    uri = sqlalchemy_uri(own.get("uri", ""), own.get("jdbc.user"), own.get("jdbc.password"), catalog=name)
-    # The database is Spark's: pyiceberg reads what is there and never creates or migrates tables in it.
+def _jdbc_properties(catalog_settings: Mapping[str, str], name: str) -> dict[str, str]:
+    uri = sqlalchemy_uri(
+        catalog_settings.get("uri", ""),
+        catalog_settings.get("jdbc.user"),
+        catalog_settings.get("jdbc.password"),
+        catalog=name,
+    )
+    # The database belongs to Spark: pyiceberg must never create or migrate tables in it.
     return {"type": "sql", "uri": uri, "init_catalog_tables": "false"}
 
 
-def _nessie_properties(own: Mapping[str, str]) -> dict[str, str]:
+def _nessie_properties(catalog_settings: Mapping[str, str]) -> dict[str, str]:
     """Nessie serves Iceberg's REST protocol beside its own: /api/v2 becomes /iceberg/<branch>."""
-    server = own.get("uri", "").partition("/api/")[0].rstrip("/")
-    branch = own.get("ref", "")
+    server = catalog_settings.get("uri", "").partition("/api/")[0].rstrip("/")
+    branch = catalog_settings.get("ref", "")
     properties = {"type": "rest", "uri": f"{server}/iceberg/{branch}".rstrip("/") if server else ""}
-    if token := own.get("authentication.token"):
+    if token := catalog_settings.get("authentication.token"):
         properties["token"] = token
     return properties
 
 
 def _on_default_store(warehouse: str, hadoop: Mapping[str, str]) -> str:
-    """A path without a scheme is on Hadoop's default file system."""
+    """Return the warehouse with the scheme of Hadoop's default file system if it has none."""
     default = hadoop.get("fs.defaultFS", hadoop.get("fs.default.name", "")).rstrip("/")
     if warehouse.startswith("/") and default and not default.startswith("file:"):
         return default + warehouse
     return warehouse
 
 
-def _rest_properties(own: Mapping[str, str]) -> dict[str, str]:
-    auth_type = own.get("rest.auth.type", "").lower()
+def _rest_properties(catalog_settings: Mapping[str, str]) -> dict[str, str]:
+    auth_type = catalog_settings.get("rest.auth.type", "").lower()
     if auth_type == "sigv4":
         return {"rest.sigv4-enabled": "true"}
     return {}

@@ -1,1 +1,1 @@
-"""Snapshots: nothing lost, nothing doubled, nothing resurrected."""
+"""Commit new snapshots, and prove whether they landed."""

@@ -1,4 +1,4 @@
-"""Deletes that apply to nothing any more, proved on the final state of the new snapshot."""
+"""Dangling deletes: delete files that apply to no data file of the new snapshot."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 
 from iceberg_compact_sql.commit.delete_scope import DeleteId, DeleteScope
-from iceberg_compact_sql.commit.find_files import Wanted, may_hold
-from iceberg_compact_sql.commit.partition_keys import PartitionKey, loose_partition_key
+from iceberg_compact_sql.commit.find_files import ManifestFilter, manifest_may_hold
 from iceberg_compact_sql.commit.snapshot_draft import Head, ManifestReader, has_live_files
-from iceberg_compact_sql.storage.paths import same_file_key
+from iceberg_compact_sql.storage.same_file import loose_key
+from iceberg_compact_sql.table.partition_keys import PartitionKey, loose_partition_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class NewFile:
 
 
 @dataclass(slots=True)
-class _Evidence:
-    """What was seen of live data files, no more than the open questions need."""
+class _LiveDataFiles:
+    """Sequence numbers and paths of live data files, only as far as the given deletes need them."""
 
     targets: set[str]
     partitions: set[PartitionKey]
@@ -34,33 +34,33 @@ class _Evidence:
     lowest_of_target: dict[str, int] = field(default_factory=dict)
     paths_in: dict[PartitionKey, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
 
-    def see(self, file: DataFile, sequence_number: int, *, new: bool = False) -> None:
+    def add(self, file: DataFile, sequence_number: int, *, new: bool = False) -> None:
         if self.lowest is None or sequence_number < self.lowest:
             self.lowest = sequence_number
         key = loose_partition_key(file.spec_id, file.partition)
         known = self.lowest_in.get(key)
         if known is None or sequence_number < known:
             self.lowest_in[key] = sequence_number
-        # A delete that is already live names no file that is only now being added: its path was in no snapshot yet.
+        # A live delete cannot name a file that this commit adds: no snapshot had its path before.
         if new or (not self.targets and key not in self.partitions):
             return
-        path = same_file_key(file.file_path)
-        if path in self.targets:
-            self.lowest_of_target[path] = min(sequence_number, self.lowest_of_target.get(path, sequence_number))
+        path_key = loose_key(file.file_path)
+        if path_key in self.targets:
+            known = self.lowest_of_target.get(path_key, sequence_number)
+            self.lowest_of_target[path_key] = min(sequence_number, known)
         if key in self.partitions:
-            self.paths_in[key].append((path, sequence_number))
+            self.paths_in[key].append((file.file_path, sequence_number))
 
-    def alive(self, delete: DeleteScope) -> bool:
-        """Whether some live data file can lose a row to the delete."""
-        number = delete.sequence_number
+    def is_needed(self, delete: DeleteScope) -> bool:
+        """Whether the delete may remove rows of a live data file."""
         if delete.equality:
             lowest = self.lowest if delete.everywhere else self.lowest_in.get(delete.partition)
-            return lowest is not None and lowest < number
-        if delete.target is not None:
-            lowest = self.lowest_of_target.get(delete.target)
-            return lowest is not None and lowest <= number
+            return lowest is not None and delete.applies_at(lowest)
+        if delete.target_key is not None:
+            lowest = self.lowest_of_target.get(delete.target_key)
+            return lowest is not None and delete.applies_at(lowest)
         return any(
-            sequence_number <= number and delete.may_name(path)
+            delete.applies_at(sequence_number) and delete.may_name(path)
             for path, sequence_number in self.paths_in.get(delete.partition, ())
         )
 
@@ -73,60 +73,61 @@ def find_dangling(
     added: Iterable[NewFile],
     reader: ManifestReader,
 ) -> set[DeleteId]:
-    """The deletes, of those given, that no live data file of the new snapshot can be touched by.
+    """Return those of the deletes that apply to no live data file of the new snapshot.
 
-    The new files count with the data sequence number that they carry: an equality delete that landed during
-    a compaction is newer than its outputs and therefore stays. Data manifests that no delete can reach are not read.
+    New files count with the data sequence number that they carry: an equality delete that landed during a compaction
+    is newer than its outputs, so it stays. Data manifests that no delete can apply to are not read.
     """
     if not deletes:
         return set()
-    evidence = _Evidence(
-        targets={delete.target for delete in deletes if delete.target is not None},
+    live_files = _LiveDataFiles(
+        targets={delete.target_key for delete in deletes if delete.target_key is not None},
         partitions={d.partition for d in deletes if not d.equality and d.target is None},
     )
     for new in added:
-        evidence.see(new.file, new.sequence_number, new=True)
-    wanted = _reach(deletes)
-    passed_over = []
-    for manifest in head.of_content(ManifestContent.DATA):
-        if not has_live_files(manifest):
-            continue
-        if not _reaches(head, manifest, wanted, deletes):
-            passed_over.append(manifest)
-            continue
-        _look_into(head, manifest, removed_paths, evidence, reader)
-    # Readers find a delete of one file by its path alone, whatever partition its writer gave it: before such a delete
-    # goes that was not made idle by this very commit, its file is looked for everywhere.
-    gone = {same_file_key(path) for path in removed_paths}
-    lost = {d.target for d in deletes if d.target is not None and d.target not in gone and not evidence.alive(d)}
-    if lost:
-        for manifest in passed_over:
-            _look_into(head, manifest, removed_paths, evidence, reader)
-    return {delete.delete_id for delete in deletes if not evidence.alive(delete)}
+        live_files.add(new.file, new.sequence_number, new=True)
+    filters = _filters_of(deletes)
+    manifests = [manifest for manifest in head.of_content(ManifestContent.DATA) if has_live_files(manifest)]
+    needed = [manifest for manifest in manifests if _may_be_needed_by(head, manifest, filters, deletes)]
+    _add_live_files(head, needed, removed_paths, live_files, reader)
+    # Readers find a delete of one file by its path alone, whatever partition its writer gave it. Before removing one
+    # that this commit did not make obsolete, search all manifests for its data file.
+    if any(d.target is not None and d.target not in removed_paths and not live_files.is_needed(d) for d in deletes):
+        needed_paths = {manifest.manifest_path for manifest in needed}
+        skipped = [manifest for manifest in manifests if manifest.manifest_path not in needed_paths]
+        _add_live_files(head, skipped, removed_paths, live_files, reader)
+    return {delete.delete_id for delete in deletes if not live_files.is_needed(delete)}
 
 
-def _look_into(
-    head: Head, manifest: ManifestFile, removed_paths: Collection[str], evidence: _Evidence, reader: ManifestReader
+def _add_live_files(
+    head: Head,
+    manifests: Sequence[ManifestFile],
+    removed_paths: Collection[str],
+    live_files: _LiveDataFiles,
+    reader: ManifestReader,
 ) -> None:
-    for entry in reader.entries(head, manifest):
-        if entry.data_file.file_path not in removed_paths:
-            evidence.see(entry.data_file, entry.sequence_number or 0)
+    for _, entries in reader.all_entries(head, manifests):
+        for entry in entries:
+            if entry.data_file.file_path not in removed_paths:
+                live_files.add(entry.data_file, entry.sequence_number or 0)
 
 
-def _reach(deletes: Sequence[DeleteScope]) -> list[Wanted] | None:
-    """The parts of the table that the deletes can reach; None: all of it."""
+def _filters_of(deletes: Sequence[DeleteScope]) -> list[ManifestFilter] | None:
+    """Return filters for the manifests whose files the deletes may apply to; None: all manifests."""
     if any(delete.everywhere for delete in deletes):
         return None
     by_spec: dict[int, list[DeleteScope]] = defaultdict(list)
     for delete in deletes:
         by_spec[delete.partition[0]].append(delete)
     return [
-        Wanted(spec_id, frozenset(d.partition[1:] for d in mine), 0, max(d.sequence_number for d in mine))
-        for spec_id, mine in by_spec.items()
+        ManifestFilter(spec_id, frozenset(d.partition[1:] for d in scopes), 0, max(d.sequence_number for d in scopes))
+        for spec_id, scopes in by_spec.items()
     ]
 
 
-def _reaches(head: Head, manifest: ManifestFile, wanted: list[Wanted] | None, deletes: Sequence[DeleteScope]) -> bool:
-    if wanted is None:
+def _may_be_needed_by(
+    head: Head, manifest: ManifestFile, filters: list[ManifestFilter] | None, deletes: Sequence[DeleteScope]
+) -> bool:
+    if filters is None:
         return manifest.min_sequence_number <= max(delete.sequence_number for delete in deletes)
-    return any(may_hold(head, manifest, one) for one in wanted)
+    return any(manifest_may_hold(head, manifest, manifest_filter) for manifest_filter in filters)

@@ -1,4 +1,4 @@
-"""Which data files a delete file can touch, from its manifest entry alone."""
+"""Which data files a delete file can apply to, from its manifest entry alone."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_compact_sql.commit.partition_keys import PartitionKey, loose_partition_key
 from iceberg_compact_sql.pyiceberg_internals.manifest_entries import CONTENT_OFFSET, REFERENCED_DATA_FILE
-from iceberg_compact_sql.storage.paths import same_file_key
-from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID, PathRange, in_range, path_range
-from iceberg_compact_sql.table.partitions import is_unpartitioned
+from iceberg_compact_sql.storage.same_file import loose_key
+from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID, PathRange, may_be_in_range, path_range
+from iceberg_compact_sql.table.delete_rules import applies_at, is_global
+from iceberg_compact_sql.table.partition_keys import PartitionKey, loose_partition_key
 
 DeleteId = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteScope:
-    """A live delete file; `target` is set when all its rows point at one data file.
+    """A live delete file; `target` is the exact path of its data file when all its rows name one data file.
 
+    `target_key`: the `loose_key` of the target. Readers apply deletes by the exact text; conflicts and obsolete deletes
+    are judged by the key, so that doubt refuses a commit and keeps a delete file.
     `everywhere`: an equality delete of a spec without partitions applies to the files of every spec.
-    `path_range`: normalised bounds of the paths in a position delete file, None when nothing can be said.
+    `path_range`: bounds of the paths in a position delete file, None when they are unknown.
     """
 
     delete_id: DeleteId
@@ -31,22 +33,27 @@ class DeleteScope:
     everywhere: bool
     vector: bool
     target: str | None
+    target_key: str | None
     path_range: PathRange | None
 
-    def may_name(self, path_key: str) -> bool:
-        """Whether a position delete can hold rows of the data file with this normalised path."""
-        if self.target is not None:
-            return self.target == path_key
-        return in_range(path_key, self.path_range)
+    def applies_at(self, data_sequence: int) -> bool:
+        """Whether the delete can remove rows of a data file of this sequence number."""
+        return applies_at(equality=self.equality, delete_sequence=self.sequence_number, data_sequence=data_sequence)
+
+    def may_name(self, path: str) -> bool:
+        """Whether a position delete can hold rows of the data file at this path, in any spelling."""
+        if self.target_key is not None:
+            return self.target_key == loose_key(path)
+        return may_be_in_range(path, self.path_range)
 
 
 def delete_scope(entry: ManifestEntry, metadata: TableMetadata) -> DeleteScope:
-    """The scope of a delete file as the spec's "scan planning" gives it."""
+    """Return the scope of a delete file by the rules of the specification's section "Scan Planning"."""
     file = entry.data_file
     equality = file.content == DataFileContent.EQUALITY_DELETES
     bounds = None if equality else _path_bounds(file.lower_bounds, file.upper_bounds)
     referenced = None if equality else file[REFERENCED_DATA_FILE]
-    target = same_file_key(referenced) if referenced else None
+    target: str | None = referenced or None
     if target is None and bounds is not None and bounds[0] == bounds[1]:
         target = bounds[0]
     return DeleteScope(
@@ -54,15 +61,16 @@ def delete_scope(entry: ManifestEntry, metadata: TableMetadata) -> DeleteScope:
         sequence_number=entry.sequence_number or 0,
         partition=loose_partition_key(file.spec_id, file.partition),
         equality=equality,
-        everywhere=equality and is_unpartitioned(metadata.specs()[file.spec_id]),
+        everywhere=equality and is_global(metadata.specs()[file.spec_id]),
         vector=file.file_format == FileFormat.PUFFIN,
         target=target,
+        target_key=None if target is None else loose_key(target),
         path_range=bounds,
     )
 
 
 def delete_id(entry: ManifestEntry) -> DeleteId:
-    """A delete file, or one vector inside a puffin file that holds several."""
+    """Return the key of a delete file, or of one deletion vector in a Puffin file that holds several."""
     return entry.data_file.file_path, entry.data_file[CONTENT_OFFSET]
 
 

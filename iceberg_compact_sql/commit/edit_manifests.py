@@ -1,7 +1,7 @@
-"""The one primitive under every change of ours: a head's manifests with files removed and files added.
+"""Draft the manifests of a new snapshot: those of the head, with files removed and files added.
 
-`edit_manifests` drafts them; `attempts.commit_snapshot` brings a draft into the table. A rewrite of manifests needs
-no edit: it drafts `ManifestDraft`s of `existing_entry` records beside the manifests that it keeps.
+`edit_manifests` drafts them; `commit_snapshot` commits a draft. A rewrite of manifests does not need it: it drafts
+`ManifestDraft`s of `existing_entry` records beside the manifests that it keeps.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from iceberg_compact_sql.commit.snapshot_draft import (
     existing_entry,
     has_live_files,
 )
-
-_MERGE_ENABLED = "commit.manifest-merge.enabled"
-_MIN_COUNT = "commit.manifest.min-count-to-merge"
-_TARGET_BYTES = "commit.manifest.target-size-bytes"
+from iceberg_compact_sql.table.properties import (
+    MANIFEST_MERGE_ENABLED,
+    MANIFEST_MIN_COUNT_TO_MERGE,
+    MANIFEST_TARGET_BYTES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class AddedFile:
 
 @dataclass(frozen=True, slots=True)
 class EditedManifests:
-    """Manifests of the new snapshot, and the delete files that went."""
+    """Manifests of the new snapshot, and the delete files that it removes."""
 
     manifests: list[ManifestFile | ManifestDraft]
     removed_deletes: list[FileFacts]
@@ -57,77 +58,81 @@ def edit_manifests(
 ) -> EditedManifests:
     """Draft the manifests of a snapshot that adds and removes files of any spec.
 
-    `removed_data` gives the paths to remove by the manifest that holds them. A touched manifest becomes one with
-    tombstones and the carried-over rest; an untouched one is kept by reference; one that held only tombstones of
-    earlier snapshots is dropped.
+    `removed_data` gives the paths to remove by the manifest that holds them. A changed manifest is
+    rewritten with DELETED entries and EXISTING ones for the rest. Others are kept by reference. A manifest that holds
+    only DELETED entries of earlier snapshots is dropped.
     """
     drafts: list[ManifestFile | ManifestDraft] = list(_added_drafts(added, snapshot_id))
-    gone: list[FileFacts] = []
+    dropped: list[FileFacts] = []
     for manifest in head.manifests:
         if not has_live_files(manifest):
             continue
-        victims: Collection[DeleteId] = ()
+        removed_ids: Collection[DeleteId] = ()
         if manifest.content == ManifestContent.DATA:
-            victims = {(path, None) for path in removed_data.get(manifest.manifest_path, ())}
+            removed_ids = {(path, None) for path in removed_data.get(manifest.manifest_path, ())}
         elif removed_deletes:
-            found = {delete_id(e): e for e in reader.entries(head, manifest) if delete_id(e) in removed_deletes}
-            gone.extend(FileFacts.of(entry.data_file) for entry in found.values())
-            victims = found.keys()
-        drafts.append(_without(head, manifest, frozenset(victims), snapshot_id, reader) if victims else manifest)
-    return EditedManifests(_merge_small(head, drafts, reader), gone)
+            matches = {delete_id(e): e for e in reader.entries(head, manifest) if delete_id(e) in removed_deletes}
+            dropped.extend(FileFacts.of(entry.data_file) for entry in matches.values())
+            removed_ids = matches.keys()
+        drafts.append(
+            _with_deleted_entries(head, manifest, frozenset(removed_ids), snapshot_id, reader)
+            if removed_ids
+            else manifest
+        )
+    return EditedManifests(_merge_small(head, drafts, reader), dropped)
 
 
-def _without(
-    head: Head, manifest: ManifestFile, victims: frozenset[DeleteId], snapshot_id: int, reader: ManifestReader
+def _with_deleted_entries(
+    head: Head, manifest: ManifestFile, removed_ids: frozenset[DeleteId], snapshot_id: int, reader: ManifestReader
 ) -> ManifestDraft:
-    """A manifest with some of its files as tombstones and all others carried over."""
+    """Return a manifest with DELETED entries for some of its files and EXISTING ones for the others."""
 
     def entries() -> list[ManifestEntry]:
         return [
-            deleted_entry(entry, snapshot_id) if _identity(manifest, entry) in victims else existing_entry(entry)
+            deleted_entry(entry, snapshot_id) if _file_id(manifest, entry) in removed_ids else existing_entry(entry)
             for entry in reader.entries(head, manifest)
         ]
 
     return ManifestDraft(
-        manifest.content, manifest.partition_spec_id, entries, ("edited", manifest.manifest_path, victims)
+        manifest.content, manifest.partition_spec_id, entries, ("edited", manifest.manifest_path, removed_ids)
     )
 
 
-def _identity(manifest: ManifestFile, entry: ManifestEntry) -> DeleteId:
+def _file_id(manifest: ManifestFile, entry: ManifestEntry) -> DeleteId:
     return (entry.data_file.file_path, None) if manifest.content == ManifestContent.DATA else delete_id(entry)
 
 
 def _added_drafts(added: Sequence[AddedFile], snapshot_id: int) -> list[ManifestDraft]:
     groups: dict[tuple[ManifestContent, int], list[AddedFile]] = defaultdict(list)
-    for one in added:
-        content = ManifestContent.DATA if one.file.content == DataFileContent.DATA else ManifestContent.DELETES
-        groups[content, one.file.spec_id].append(one)
+    for new in added:
+        content = ManifestContent.DATA if new.file.content == DataFileContent.DATA else ManifestContent.DELETES
+        groups[content, new.file.spec_id].append(new)
     return [
         ManifestDraft(
             content,
             spec_id,
-            [added_entry(one.file, snapshot_id, one.sequence_number) for one in ones],
-            ("added", content, spec_id, tuple((one.file.file_path, one.sequence_number) for one in ones)),
+            [added_entry(new.file, snapshot_id, new.sequence_number) for new in group],
+            ("added", content, spec_id, tuple((new.file.file_path, new.sequence_number) for new in group)),
         )
-        for (content, spec_id), ones in groups.items()
+        for (content, spec_id), group in groups.items()
     ]
 
 
 def _merge_small(
     head: Head, drafts: list[ManifestFile | ManifestDraft], reader: ManifestReader
 ) -> list[ManifestFile | ManifestDraft]:
-    """Join runs of small kept manifests of one spec and content once there are many, as `commit.manifest.*` says.
+    """Merge small kept manifests of one spec and content when there are many, as `commit.manifest.*` says.
 
-    Only manifests by reference are joined: the drafts of this commit keep their tombstones and their reuse over tries.
+    Only manifests kept by reference are merged: drafts keep their DELETED entries and are reused by later attempts.
     """
     properties = head.metadata.properties
-    if properties.get(_MERGE_ENABLED, "true").lower() != "true":
+    if not MANIFEST_MERGE_ENABLED.of(properties):
         return drafts
-    min_count, target_bytes = _number(properties, _MIN_COUNT, 100), _number(properties, _TARGET_BYTES, 8 * 1024**2)
+    min_count, target_bytes = MANIFEST_MIN_COUNT_TO_MERGE.of(properties), MANIFEST_TARGET_BYTES.of(properties)
     groups: dict[tuple[ManifestContent, int], list[ManifestFile]] = defaultdict(list)
-    for one in drafts:
-        if isinstance(one, ManifestFile) and one.manifest_length < target_bytes:
-            groups[one.content, one.partition_spec_id].append(one)
+    for manifest in drafts:
+        if isinstance(manifest, ManifestFile) and manifest.manifest_length < target_bytes:
+            groups[manifest.content, manifest.partition_spec_id].append(manifest)
     replaced: dict[str, ManifestDraft | None] = {}
     for (content, spec_id), manifests in groups.items():
         if len(manifests) < max(2, min_count):
@@ -136,21 +141,21 @@ def _merge_small(
             paths = [manifest.manifest_path for manifest in run]
             replaced.update(dict.fromkeys(paths))
             replaced[paths[0]] = ManifestDraft(
-                content, spec_id, partial(_carried_over, head, run, reader), ("merged", tuple(paths))
+                content, spec_id, partial(_existing_entries, head, run, reader), ("merged", tuple(paths))
             )
     merged: list[ManifestFile | ManifestDraft] = []
-    for one in drafts:
-        if isinstance(one, ManifestFile) and one.manifest_path in replaced:
-            draft = replaced[one.manifest_path]
+    for manifest in drafts:
+        if isinstance(manifest, ManifestFile) and manifest.manifest_path in replaced:
+            draft = replaced[manifest.manifest_path]
             if draft is not None:
                 merged.append(draft)
         else:
-            merged.append(one)
+            merged.append(manifest)
     return merged
 
 
-def _carried_over(head: Head, manifests: Sequence[ManifestFile], reader: ManifestReader) -> list[ManifestEntry]:
-    return [existing_entry(entry) for manifest in manifests for entry in reader.entries(head, manifest)]
+def _existing_entries(head: Head, manifests: Sequence[ManifestFile], reader: ManifestReader) -> list[ManifestEntry]:
+    return [existing_entry(entry) for _, entries in reader.all_entries(head, manifests) for entry in entries]
 
 
 def _runs(manifests: Sequence[ManifestFile], target_bytes: int) -> list[list[ManifestFile]]:
@@ -163,8 +168,3 @@ def _runs(manifests: Sequence[ManifestFile], target_bytes: int) -> list[list[Man
         runs[-1].append(manifest)
         size += manifest.manifest_length
     return [run for run in runs if len(run) > 1]
-
-
-def _number(properties: Mapping[str, str], name: str, default: int) -> int:
-    text = properties.get(name, "")
-    return int(text) if text.isdigit() else default

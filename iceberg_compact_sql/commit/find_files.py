@@ -1,4 +1,4 @@
-"""Finding files in the manifests of a head, reading no more manifests than are needed."""
+"""Find files in the manifests of a head, and read no more manifests than needed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, PrimitiveType, StringType
 
 from iceberg_compact_sql.commit.snapshot_draft import FileFacts, Head, ManifestReader, has_live_files
+from iceberg_compact_sql.format_versions import rules_of
 from iceberg_compact_sql.pyiceberg_internals.manifest_writer import partition_struct, partition_value
+from iceberg_compact_sql.table.decode_bound import decode_bound
 from iceberg_compact_sql.table.model import LiveFile
 
 # Types whose Python order is the order of the bounds; others are not used to skip a manifest.
@@ -20,8 +21,8 @@ _MAX_PRUNED_PARTITIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What of one spec is looked for: a range of data sequence numbers and the partitions."""
+class ManifestFilter:
+    """The entries of one spec that a search wants: a range of data sequence numbers, and partitions."""
 
     spec_id: int
     partitions: frozenset[tuple[Any, ...]]
@@ -30,50 +31,56 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFile:
-    """One live entry of a wanted path."""
+class LocatedEntry:
+    """A live manifest entry of a wanted path."""
 
     sequence_number: int
     facts: FileFacts
 
 
 @dataclass(slots=True)
-class Located:
-    """Where the wanted data files are: paths by manifest, and what the entries of each path say."""
+class LocatedFiles:
+    """The wanted data files that are live: their paths by manifest, and the entries of each path."""
 
     by_manifest: dict[str, set[str]] = field(default_factory=dict)
-    files: dict[str, list[FoundFile]] = field(default_factory=dict)
+    files: dict[str, list[LocatedEntry]] = field(default_factory=dict)
 
 
-def locate_data_files(head: Head, files: Sequence[LiveFile], reader: ManifestReader) -> Located:
-    """The manifests that hold data files; a path that is not live in the head is in neither.
+def locate_data_files(head: Head, files: Sequence[LiveFile], reader: ManifestReader) -> LocatedFiles:
+    """Find the manifests and entries of data files. A path that is not live in the head is not in the result.
 
-    Manifests are skipped by spec, sequence numbers and partition bounds first; only if a file is still missing
-    then are the rest read, so that a file counts as gone only after every manifest was seen.
+    Manifests are first skipped by spec, sequence numbers and partition bounds. If a file is still missing, the others
+    are read too: a file counts as removed only after every manifest was read.
     """
-    located = Located()
+    located = LocatedFiles()
     paths = {file.path for file in files}
     manifests = [m for m in head.of_content(ManifestContent.DATA) if has_live_files(m)]
-    wanted = [_wanted(spec_id, files) for spec_id in {file.spec_id for file in files}]
-    likely = [m for m in manifests if any(may_hold(head, m, one) for one in wanted)]
+    filters = [_manifest_filter(spec_id, files) for spec_id in {file.spec_id for file in files}]
+    likely = [m for m in manifests if any(manifest_may_hold(head, m, wanted) for wanted in filters)]
     likely_paths = {m.manifest_path for m in likely}
-    for manifest in [*likely, *(m for m in manifests if m.manifest_path not in likely_paths)]:
-        if len(located.files) == len(paths) and manifest.manifest_path not in likely_paths:
-            break
-        for entry in reader.entries(head, manifest):
-            path = entry.data_file.file_path
-            if path in paths:
-                located.by_manifest.setdefault(manifest.manifest_path, set()).add(path)
-                found = FoundFile(entry.sequence_number or 0, FileFacts.of(entry.data_file))
-                located.files.setdefault(path, []).append(found)
+    _search(located, head, likely, paths, reader)
+    if len(located.files) < len(paths):
+        _search(located, head, [m for m in manifests if m.manifest_path not in likely_paths], paths, reader)
     return located
 
 
-def may_hold(head: Head, manifest: ManifestFile, wanted: Wanted) -> bool:
-    """False only when no entry of the manifest can be of the wanted spec, numbers and partitions."""
+def _search(
+    located: LocatedFiles, head: Head, manifests: Sequence[ManifestFile], paths: set[str], reader: ManifestReader
+) -> None:
+    for manifest, entries in reader.all_entries(head, manifests):
+        for entry in entries:
+            path = entry.data_file.file_path
+            if path in paths:
+                located.by_manifest.setdefault(manifest.manifest_path, set()).add(path)
+                located_entry = LocatedEntry(entry.sequence_number or 0, FileFacts.of(entry.data_file))
+                located.files.setdefault(path, []).append(located_entry)
+
+
+def manifest_may_hold(head: Head, manifest: ManifestFile, wanted: ManifestFilter) -> bool:
+    """Whether a manifest may hold a wanted entry; False only when its list entry rules it out."""
     if manifest.partition_spec_id != wanted.spec_id:
         return False
-    if head.metadata.format_version > 1 and (
+    if rules_of(head.metadata.format_version).sequence_numbers and (
         manifest.min_sequence_number > wanted.highest_sequence_number
         or manifest.sequence_number < wanted.lowest_sequence_number
     ):
@@ -81,7 +88,7 @@ def may_hold(head: Head, manifest: ManifestFile, wanted: Wanted) -> bool:
     return _partitions_overlap(head, manifest, wanted)
 
 
-def _partitions_overlap(head: Head, manifest: ManifestFile, wanted: Wanted) -> bool:
+def _partitions_overlap(head: Head, manifest: ManifestFile, wanted: ManifestFilter) -> bool:
     summaries = manifest.partitions
     if not summaries or len(wanted.partitions) > _MAX_PRUNED_PARTITIONS:
         return True
@@ -89,41 +96,38 @@ def _partitions_overlap(head: Head, manifest: ManifestFile, wanted: Wanted) -> b
     if len(types) != len(summaries):
         return True
     bounds: list[tuple[Any, Any] | None] = []
-    for kind, summary in zip(types, summaries, strict=True):
-        bounds.append(_bound(kind, summary.lower_bound, summary.upper_bound))
+    for field_type, summary in zip(types, summaries, strict=True):
+        bounds.append(_decode_bounds(field_type, summary.lower_bound, summary.upper_bound))
     return any(
         all(
-            _inside(kind, value, bound, summary.contains_null)
-            for kind, value, bound, summary in zip(types, values, bounds, summaries, strict=True)
+            _within_bounds(field_type, value, bound, summary.contains_null)
+            for field_type, value, bound, summary in zip(types, values, bounds, summaries, strict=True)
         )
         for values in wanted.partitions
         if len(values) == len(types)
     )
 
 
-def _bound(kind: Any, lower: bytes | None, upper: bytes | None) -> tuple[Any, Any] | None:
-    if not isinstance(kind, _ORDERED) or lower is None or upper is None:
+def _decode_bounds(field_type: Any, raw_lower: bytes | None, raw_upper: bytes | None) -> tuple[Any, Any] | None:
+    if not isinstance(field_type, _ORDERED):
         return None
-    try:
-        return from_bytes(kind, lower), from_bytes(kind, upper)
-    except Exception:
-        # A bound of the type before a promotion (int for long) cannot be read: it is no reason to skip the manifest.
-        return None
+    lower, upper = decode_bound(field_type, raw_lower), decode_bound(field_type, raw_upper)
+    return None if lower is None or upper is None else (lower, upper)
 
 
-def _inside(kind: Any, value: Any, bound: tuple[Any, Any] | None, contains_null: bool) -> bool:
+def _within_bounds(field_type: Any, value: Any, bound: tuple[Any, Any] | None, contains_null: bool) -> bool:
     if value is None:
         return contains_null
     if bound is None:
         return True
-    plain = partition_value(kind, value) if isinstance(kind, PrimitiveType) else value
+    comparable = partition_value(field_type, value) if isinstance(field_type, PrimitiveType) else value
     try:
-        return bool(bound[0] <= plain <= bound[1])
+        return bool(bound[0] <= comparable <= bound[1])
     except TypeError:
         return True
 
 
-def _wanted(spec_id: int, files: Iterable[LiveFile]) -> Wanted:
-    mine = [file for file in files if file.spec_id == spec_id]
-    numbers = [file.sequence_number for file in mine]
-    return Wanted(spec_id, frozenset(tuple(file.partition) for file in mine), min(numbers), max(numbers))
+def _manifest_filter(spec_id: int, files: Iterable[LiveFile]) -> ManifestFilter:
+    spec_files = [file for file in files if file.spec_id == spec_id]
+    numbers = [file.sequence_number for file in spec_files]
+    return ManifestFilter(spec_id, frozenset(tuple(file.partition) for file in spec_files), min(numbers), max(numbers))

@@ -1,4 +1,4 @@
-"""How manifests lie to each other: the partitions that each one spans, and what a lookup has to open.
+"""How the partition ranges of manifests overlap, and how many bytes of manifests a lookup must open.
 
 Only the manifest list is needed: it holds the bounds of every partition field of every manifest.
 """
@@ -12,51 +12,50 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, count
 from typing import Any
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
 from pyiceberg.typedef import Record
-from pyiceberg.types import PrimitiveType
 
-from iceberg_compact_sql.commit.partition_keys import loose_partition_key
+from iceberg_compact_sql.table.decode_bound import decode_bound
+from iceberg_compact_sql.table.partition_keys import loose_partition_key
 
-# A value's place in a field's order: nulls first, NaN last; below and above all of them for what nobody knows.
-Place = tuple[Any, ...]
+# Sort key of a partition value: nulls first, NaN last. Unknown bounds sort below and above all values.
+SortKey = tuple[Any, ...]
 _UNKNOWN_LOW, _NULL, _NAN, _UNKNOWN_HIGH = (-1,), (0,), (2,), (3,)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """The lowest and the highest partition of a manifest, as far as bounds of single fields tell.
+class PartitionRange:
+    """The lowest and the highest partition of a manifest, from the bounds of its partition fields.
 
-    A further field says something only while those before it have one value: the texts end where a field varies.
+    A field narrows the range only while all fields before it have one value: the keys end at the first that varies.
     """
 
-    lowest: tuple[Place, ...]
-    highest: tuple[Place, ...]
+    lowest: tuple[SortKey, ...]
+    highest: tuple[SortKey, ...]
 
     @property
-    def order(self) -> tuple[Place, ...]:
+    def sort_key(self) -> tuple[SortKey, ...]:
         return tuple(chain.from_iterable(zip(self.lowest, self.highest, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
-class Spanning:
-    """A manifest and what it spans."""
+class RangedManifest:
+    """A manifest and its partition range."""
 
     manifest: ManifestFile
-    span: Span
+    partitions: PartitionRange
 
 
-def partition_order(partition: Record, order: Sequence[int]) -> tuple[Place, ...]:
-    """What entries are sorted by: the given fields of a partition, in that order."""
-    return tuple(_place(partition[position]) for position in order)
+def partition_sort_key(partition: Record, order: Sequence[int]) -> tuple[SortKey, ...]:
+    """Return the key that entries are sorted by: the given fields of a partition, in that order."""
+    return tuple(_sort_key(partition[position]) for position in order)
 
 
-def span_of(manifest: ManifestFile, types: Sequence[Any], order: Sequence[int]) -> Span:
-    """What a manifest spans in the given order of its partition fields."""
+def partition_range(manifest: ManifestFile, types: Sequence[Any], order: Sequence[int]) -> PartitionRange:
+    """Return the partition range of a manifest for the given order of its partition fields."""
     summaries = manifest.partitions or []
-    lowest: list[Place] = []
-    highest: list[Place] = []
+    lowest: list[SortKey] = []
+    highest: list[SortKey] = []
     for position in order:
         known = len(summaries) == len(types)
         low, high = _bounds(summaries[position], types[position]) if known else (_UNKNOWN_LOW, _UNKNOWN_HIGH)
@@ -64,65 +63,69 @@ def span_of(manifest: ManifestFile, types: Sequence[Any], order: Sequence[int]) 
         highest.append(high)
         if low != high:
             break
-    return Span(tuple(lowest), tuple(highest))
+    return PartitionRange(tuple(lowest), tuple(highest))
 
 
-def tangles(manifests: Sequence[Spanning]) -> list[list[Spanning]]:
-    """Groups of manifests that reach into each other, the others alone; to touch is not to reach.
+def overlapping_groups(manifests: Sequence[RangedManifest]) -> list[list[RangedManifest]]:
+    """Group manifests whose partition ranges overlap; every other manifest is a group of its own.
 
-    A tangle written anew in order stays within what it spanned, and so clear of the others.
+    Ranges that share only a boundary do not overlap. A group that is rewritten in order stays within its range, so it
+    does not overlap other groups afterwards.
     """
-    groups: list[list[Spanning]] = []
-    reach: tuple[Place, ...] = ()
-    for one in sorted(manifests, key=lambda one: one.span.order):
-        if groups and _above(reach, one.span.lowest):
-            groups[-1].append(one)
-            reach = max(reach, one.span.highest)
+    groups: list[list[RangedManifest]] = []
+    highest: tuple[SortKey, ...] = ()
+    for ranged in sorted(manifests, key=lambda ranged: ranged.partitions.sort_key):
+        if groups and _above(highest, ranged.partitions.lowest):
+            groups[-1].append(ranged)
+            highest = max(highest, ranged.partitions.highest)
         else:
-            groups.append([one])
-            reach = one.span.highest
+            groups.append([ranged])
+            highest = ranged.partitions.highest
     return groups
 
 
-def lookup_bytes(tangle: Sequence[Spanning]) -> float:
-    """How many bytes of manifests a reader opens to look up one partition at the edge of one of them, on average."""
-    first = tangle[0].span.lowest
-    # The first field that tells them apart; those before it have one value in all of them.
-    level = next(at for at in count() if any({o.span.lowest[at], o.span.highest[at]} != {first[at]} for o in tangle))
-    total = sum(one.manifest.manifest_length for one in tangle)
-    ends = _Weighed([(one.span.highest[level], one.manifest.manifest_length) for one in tangle])
-    starts = _Weighed([(one.span.lowest[level], one.manifest.manifest_length) for one in tangle])
+def lookup_bytes(group: Sequence[RangedManifest]) -> float:
+    """Return how many bytes of manifests a reader opens, on average, to look up a partition at the edge of a range."""
+    ranges = [ranged.partitions for ranged in group]
+    first = ranges[0].lowest
+    # The first field in which the ranges differ; fields before it have one value in all of them.
+    level = next(
+        index for index in count() if any({r.lowest[index], r.highest[index]} != {first[index]} for r in ranges)
+    )
+    sizes = [ranged.manifest.manifest_length for ranged in group]
+    starts = _WeightedKeys([(r.lowest[level], size) for r, size in zip(ranges, sizes, strict=True)])
+    ends = _WeightedKeys([(r.highest[level], size) for r, size in zip(ranges, sizes, strict=True)])
 
-    def opened(at: Place) -> int:
-        return starts.up_to(at) - ends.below(at)
+    def opened_bytes(key: SortKey) -> int:
+        return starts.up_to(key) - ends.below(key)
 
     return sum(
-        one.manifest.manifest_length * (opened(one.span.lowest[level]) + opened(one.span.highest[level]))
-        for one in tangle
-    ) / (2 * max(1, total))
+        size * (opened_bytes(r.lowest[level]) + opened_bytes(r.highest[level]))
+        for r, size in zip(ranges, sizes, strict=True)
+    ) / (2 * max(1, sum(sizes)))
 
 
-class _Weighed:
-    """Places with weights, summed up by place."""
+class _WeightedKeys:
+    """Sort keys with weights; gives the sum of the weights up to a key."""
 
-    def __init__(self, weights: Sequence[tuple[Place, int]]) -> None:
+    def __init__(self, weights: Sequence[tuple[SortKey, int]]) -> None:
         ordered = sorted(weights)
-        self._places = [place for place, _ in ordered]
+        self._keys = [key for key, _ in ordered]
         self._sums = [0, *accumulate(weight for _, weight in ordered)]
 
-    def below(self, place: Place) -> int:
-        return self._sums[bisect_left(self._places, place)]
+    def below(self, key: SortKey) -> int:
+        return self._sums[bisect_left(self._keys, key)]
 
-    def up_to(self, place: Place) -> int:
-        return self._sums[bisect_right(self._places, place)]
-
-
-def _above(reach: tuple[Place, ...], lowest: tuple[Place, ...]) -> bool:
-    common = min(len(reach), len(lowest))
-    return reach[:common] > lowest[:common]
+    def up_to(self, key: SortKey) -> int:
+        return self._sums[bisect_right(self._keys, key)]
 
 
-def _place(value: Any) -> Place:
+def _above(highest: tuple[SortKey, ...], lowest: tuple[SortKey, ...]) -> bool:
+    common = min(len(highest), len(lowest))
+    return highest[:common] > lowest[:common]
+
+
+def _sort_key(value: Any) -> SortKey:
     if value is None:
         return _NULL
     if isinstance(value, float) and math.isnan(value):
@@ -130,21 +133,19 @@ def _place(value: Any) -> Place:
     return (1, loose_partition_key(0, (value,))[1])
 
 
-def _bounds(summary: PartitionFieldSummary, kind: Any) -> tuple[Place, Place]:
-    lower, upper = (_decoded(kind, raw) for raw in (summary.lower_bound, summary.upper_bound))
-    held = [place for place in (lower, upper) if place is not None]
-    held += [_NULL] if summary.contains_null else []
-    held += [_NAN] if summary.contains_nan else []
-    if not held or _UNKNOWN_LOW in held:
+def _bounds(summary: PartitionFieldSummary, field_type: Any) -> tuple[SortKey, SortKey]:
+    lower, upper = (_bound_key(field_type, raw) for raw in (summary.lower_bound, summary.upper_bound))
+    keys = [key for key in (lower, upper) if key is not None]
+    keys += [_NULL] if summary.contains_null else []
+    keys += [_NAN] if summary.contains_nan else []
+    if not keys or _UNKNOWN_LOW in keys:
         return _UNKNOWN_LOW, _UNKNOWN_HIGH
-    return min(held), max(held)
+    return min(keys), max(keys)
 
 
-def _decoded(kind: Any, raw: bytes | None) -> Place | None:
+def _bound_key(field_type: Any, raw: bytes | None) -> SortKey | None:
+    """Return the sort key of a bound; None if there is no bound."""
     if raw is None:
         return None
-    try:
-        return _place(from_bytes(kind, raw)) if isinstance(kind, PrimitiveType) else _UNKNOWN_LOW
-    except Exception:
-        # Written before the column's type was promoted (int for long): readers make what they can of it.
-        return _UNKNOWN_LOW
+    value = decode_bound(field_type, raw)
+    return _UNKNOWN_LOW if value is None else _sort_key(value)

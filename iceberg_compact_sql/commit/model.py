@@ -1,4 +1,4 @@
-"""What a commit is asked to do, and what came of it."""
+"""The request and the result of a REPLACE commit as plain data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iceberg_compact_sql.table.model import LiveDelete, LiveFile
 
 @dataclass(frozen=True, slots=True)
 class NewDelete:
-    """A position delete file that a commit adds, with the data sequence number that it carries."""
+    """A position delete file or deletion vector that a commit adds, with the data sequence number that it carries."""
 
     path: str
     size_bytes: int
@@ -29,20 +29,30 @@ class NewDelete:
     value_counts: Mapping[int, int] = field(default_factory=dict)
     null_value_counts: Mapping[int, int] = field(default_factory=dict)
     split_offsets: tuple[int, ...] = ()
+    # The place of a deletion vector in its Puffin file.
+    content_offset: int | None = None
+    content_size_bytes: int | None = None
+
+    @property
+    def is_vector(self) -> bool:
+        return self.content_offset is not None
+
+    @property
+    def own_bytes(self) -> int:
+        """The bytes of the delete itself: of a deletion vector, only its part of the Puffin file."""
+        return self.size_bytes if self.content_size_bytes is None else self.content_size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One unit that goes in whole or not at all: a file group of a compaction."""
+    """Files to remove and to add that are committed together or not at all: one file group of a compaction."""
 
     key: int
     removed: tuple[LiveFile, ...]
     added: tuple[OutputFile, ...]
-    # The data sequence number that the added files carry; None: the new snapshot's own.
+    # The data sequence number that the added files carry; None: that of the new snapshot.
     data_sequence_number: int | None
-    # Deletes that were applied to `removed`; the commit drops those that apply to nothing any more.
-    applied_deletes: tuple[LiveDelete, ...] = ()
-    # Delete files that go, and delete files that come (a rewrite of position deletes).
+    # Delete files that a rewrite of position deletes removes and adds.
     removed_deletes: tuple[LiveDelete, ...] = ()
     added_deletes: tuple[NewDelete, ...] = ()
 
@@ -58,7 +68,10 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommitReport:
-    """Exactly one of committed or conflicts holds each replacement's key, unless the outcome is unknown."""
+    """The result of a commit.
+
+    Each replacement's key is in exactly one of `committed` and `conflicts`, unless the outcome is unknown.
+    """
 
     outcome: Outcome
     snapshot_id: int | None = None
@@ -69,7 +82,7 @@ class CommitReport:
 
 
 class CommitInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a commit; `report` says what is in the table, so that the caller cleans only what is not."""
+    """Ctrl-C during a commit. `report` says what was committed, so that the caller deletes only other files."""
 
     def __init__(self, report: CommitReport) -> None:
         super().__init__(f"interrupted; the commit is {report.outcome.value}. {report.detail}".strip())

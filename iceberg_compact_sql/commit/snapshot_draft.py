@@ -1,31 +1,33 @@
-"""A snapshot before it is written: what stays, what is rewritten, what is new, and how the summary counts it."""
+"""A snapshot before it is written: its manifests, kept or to be written, and what its summary counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
+    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    read_manifest_list,
 )
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
-from iceberg_compact_sql.pyiceberg_internals.manifest_entries import read_entries
+from iceberg_compact_sql.pyiceberg_internals.manifest_columns import read_ahead
+from iceberg_compact_sql.pyiceberg_internals.manifest_entries import CONTENT_SIZE, read_entries
+from iceberg_compact_sql.pyiceberg_internals.manifest_lists import read_manifests
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The branch as the catalog had it when this try began."""
+    """The head of a branch as the catalog had it when this attempt began."""
 
     table: Table
     branch: str
@@ -42,7 +44,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class ManifestDraft:
-    """A manifest to be written; drafts with the same `reuse_key` in two tries of one commit are the same file.
+    """A manifest to be written; drafts with the same `reuse_key` in two attempts of one commit are the same file.
 
     `entries` may be a function: the entries are then only in memory while the manifest is written.
     """
@@ -55,24 +57,29 @@ class ManifestDraft:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What a summary counts of a file; small, unlike a manifest entry with its column statistics."""
+    """The fields of a file that a summary counts; smaller than a manifest entry with its column statistics."""
 
     path: str
     content: DataFileContent
     spec_id: int
     partition: Record
     record_count: int
-    file_size_in_bytes: int
+    # Of a deletion vector: only its part of the Puffin file.
+    size_bytes: int
+    is_vector: bool = False
 
     @classmethod
     def of(cls, file: DataFile) -> FileFacts:
+        is_vector = file.content == DataFileContent.POSITION_DELETES and file.file_format == FileFormat.PUFFIN
+        own_bytes: int | None = file[CONTENT_SIZE] if is_vector else None
         return cls(
             file.file_path,
             file.content,
             file.spec_id,
             file.partition,
             file.record_count,
-            file.file_size_in_bytes,
+            file.file_size_in_bytes if own_bytes is None else own_bytes,
+            is_vector,
         )
 
 
@@ -87,47 +94,61 @@ class SnapshotDraft:
     added: Sequence[FileFacts] = ()
     removed: Sequence[FileFacts] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
-    # What the builder wants to know again about the draft that landed.
+    # Data of the builder, given back with the draft that landed.
     tag: Any = None
 
 
 class ManifestReader:
-    """Reads manifests, and small ones once: they never change, so a second try on a new head reads little.
+    """Reads manifests and caches small ones: they never change, so a second attempt on a new head reads little.
 
-    What is kept is bounded: entries with column statistics of a large table would fill the driver.
+    The cache is bounded: entries with column statistics of a large table would fill the driver's memory.
     """
 
-    def __init__(self, max_kept_entries: int = 50_000) -> None:
-        self._entries: dict[str, list[ManifestEntry]] = {}
-        self._room = max_kept_entries
+    def __init__(self, max_cached_entries: int = 50_000) -> None:
+        self._cached: dict[str, list[ManifestEntry]] = {}
+        self._free_entries = max_cached_entries
 
     def entries(self, head: Head, manifest: ManifestFile) -> list[ManifestEntry]:
-        """Live entries with inherited sequence numbers; callers do not change them."""
-        found = self._entries.get(manifest.manifest_path)
-        if found is None:
-            found = read_entries(manifest, head.table.io)
-            if len(found) <= self._room:
-                self._room -= len(found)
-                self._entries[manifest.manifest_path] = found
-        return found
+        """Return the live entries with inherited sequence numbers; callers must not change them."""
+        entries = self._cached.get(manifest.manifest_path)
+        return self._cache(manifest, read_entries(manifest, head.table.io)) if entries is None else entries
+
+    def all_entries(
+        self, head: Head, manifests: Sequence[ManifestFile]
+    ) -> Iterator[tuple[ManifestFile, list[ManifestEntry]]]:
+        """Yield the manifests in order with their live entries; several manifests are read at the same time."""
+        missing = {m.manifest_path: m for m in manifests if m.manifest_path not in self._cached}
+        reads = read_ahead(list(missing.values()), head.table.io)
+        for manifest in manifests:
+            if missing.pop(manifest.manifest_path, None) is not None:
+                _, contents = next(reads)
+                yield manifest, self._cache(manifest, read_entries(manifest, contents()))
+            else:
+                yield manifest, self.entries(head, manifest)
+
+    def _cache(self, manifest: ManifestFile, entries: list[ManifestEntry]) -> list[ManifestEntry]:
+        if len(entries) <= self._free_entries:
+            self._free_entries -= len(entries)
+            self._cached[manifest.manifest_path] = entries
+        return entries
 
 
 def read_head(table: Table, branch: str) -> Head | None:
-    """The head of a branch of a freshly loaded table; None if there is no such branch."""
+    """Return the head of a branch of a freshly loaded table; None if there is no such branch."""
     snapshot = table.metadata.snapshot_by_name(branch)
     if snapshot is None:
         return None
-    manifests = tuple(read_manifest_list(table.io.new_input(snapshot.manifest_list)))
+    manifests = tuple(read_manifests(table.io, snapshot.manifest_list))
     return Head(table, branch, snapshot, manifests)
 
 
 def has_live_files(manifest: ManifestFile) -> bool:
-    """False when a manifest holds only tombstones of earlier snapshots."""
+    """Whether a manifest holds more than DELETED entries of earlier snapshots."""
     return manifest.has_added_files() or manifest.has_existing_files()
 
 
 def existing_entry(entry: ManifestEntry) -> ManifestEntry:
-    """An entry carried over into another manifest: all fields and both sequence numbers stay."""
+    """Return an entry as EXISTING for another manifest: all fields and both sequence numbers stay."""
     return _entry(
         ManifestEntryStatus.EXISTING,
         entry.snapshot_id,
@@ -138,14 +159,14 @@ def existing_entry(entry: ManifestEntry) -> ManifestEntry:
 
 
 def deleted_entry(entry: ManifestEntry, snapshot_id: int) -> ManifestEntry:
-    """The tombstone that the removing snapshot leaves."""
+    """Return an entry as DELETED by a snapshot."""
     return _entry(
         ManifestEntryStatus.DELETED, snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.data_file
     )
 
 
 def added_entry(file: DataFile, snapshot_id: int, sequence_number: int | None) -> ManifestEntry:
-    """A new file; the file sequence number is always inherited, the data sequence number only when None."""
+    """Return an ADDED entry. The file sequence number is inherited; the data sequence number only when None."""
     return _entry(ManifestEntryStatus.ADDED, snapshot_id, sequence_number, None, file)
 
 

@@ -9,9 +9,10 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from iceberg_compact_sql.commit.partition_keys import PartitionKey, loose_partition_key
 from iceberg_compact_sql.commit.snapshot_draft import FileFacts
 from iceberg_compact_sql.pyiceberg_internals.manifest_writer import spec_schema
+from iceberg_compact_sql.table.partition_keys import PartitionKey, loose_partition_key
+from iceberg_compact_sql.table.properties import SUMMARY_PARTITION_LIMIT
 
 _TOTALS = (
     ("total-records", "added-records", "deleted-records"),
@@ -21,7 +22,6 @@ _TOTALS = (
     ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
     ("total-equality-deletes", "added-equality-deletes", "removed-equality-deletes"),
 )
-_PARTITION_LIMIT = "write.summary.partition-limit"
 
 
 def replace_summary(
@@ -31,9 +31,9 @@ def replace_summary(
     removed: Sequence[FileFacts],
     properties: Mapping[str, str],
 ) -> Summary:
-    """Counts of what this snapshot adds and removes, and the totals after it.
+    """Return the counts of what this snapshot adds and removes, and the totals after it.
 
-    A total that the parent does not give is left out, as Java does: a made-up one would stay wrong for ever.
+    A total that the parent does not have is left out, as in Java: an invented one would stay wrong for ever.
     """
     counts = change_counts(added, removed)
     partitions: dict[PartitionKey, tuple[list[FileFacts], list[FileFacts]]] = {}
@@ -53,13 +53,15 @@ def replace_summary(
 
 
 def change_counts(added: Sequence[FileFacts], removed: Sequence[FileFacts]) -> dict[str, int]:
-    """Every counter of a summary, zeros included."""
+    """Return every counter of a summary, zeros included."""
     plus, minus = _count(added), _count(removed)
     return {
         "added-data-files": plus.data_files,
         "deleted-data-files": minus.data_files,
-        "added-delete-files": plus.position_files + plus.equality_files,
-        "removed-delete-files": minus.position_files + minus.equality_files,
+        "added-delete-files": plus.delete_files,
+        "removed-delete-files": minus.delete_files,
+        "added-dvs": plus.vectors,
+        "removed-dvs": minus.vectors,
         "added-position-delete-files": plus.position_files,
         "removed-position-delete-files": minus.position_files,
         "added-equality-delete-files": plus.equality_files,
@@ -79,22 +81,30 @@ def change_counts(added: Sequence[FileFacts], removed: Sequence[FileFacts]) -> d
 class _Count:
     data_files: int = 0
     records: int = 0
+    vectors: int = 0
     position_files: int = 0
     position_deletes: int = 0
     equality_files: int = 0
     equality_deletes: int = 0
     size_bytes: int = 0
 
+    @property
+    def delete_files(self) -> int:
+        return self.vectors + self.position_files + self.equality_files
+
 
 def _count(files: Sequence[FileFacts]) -> _Count:
     count = _Count()
     for file in files:
-        count.size_bytes += file.file_size_in_bytes
+        count.size_bytes += file.size_bytes
         if file.content == DataFileContent.DATA:
             count.data_files += 1
             count.records += file.record_count
         elif file.content == DataFileContent.POSITION_DELETES:
-            count.position_files += 1
+            if file.is_vector:
+                count.vectors += 1
+            else:
+                count.position_files += 1
             count.position_deletes += file.record_count
         else:
             count.equality_files += 1
@@ -105,8 +115,7 @@ def _count(files: Sequence[FileFacts]) -> _Count:
 def _partition_summaries(
     metadata: TableMetadata, partitions: Mapping[PartitionKey, tuple[list[FileFacts], list[FileFacts]]]
 ) -> dict[str, str]:
-    limit = metadata.properties.get(_PARTITION_LIMIT, "0")
-    if not limit.isdigit() or not 0 < len(partitions) <= int(limit):
+    if not 0 < len(partitions) <= SUMMARY_PARTITION_LIMIT.of(metadata.properties):
         return {}
     facts = {"partition-summaries-included": "true"}
     specs = metadata.specs()

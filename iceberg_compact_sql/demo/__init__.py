@@ -1,1 +1,1 @@
-"""."""
+"""The quickstart: a demo lake and a tour of it."""

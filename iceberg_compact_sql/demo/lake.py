@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType
 
-from iceberg_compact_sql.commit.metadata_writer import Workshop
+from iceberg_compact_sql.commit.metadata_writer import MetadataWriter
 from iceberg_compact_sql.commit.snapshot_draft import FileFacts, ManifestDraft, added_entry, read_head
 from iceberg_compact_sql.commit.summary import replace_summary
 from iceberg_compact_sql.plan.position_deletes import DeleteGroup
@@ -122,12 +122,14 @@ def _delete_positions(table: Table, task: FileScanTask, positions: range) -> Non
     )
     draft = ManifestDraft(ManifestContent.DELETES, spec.spec_id, [added_entry(file, snapshot_id, None)])
     counts = replace_summary(metadata, head.snapshot, [FileFacts.of(file)], [], {})
+    written_list = MetadataWriter(snapshot_id).write(head, [*head.manifests, draft], sequence_number)
     requirements, updates = replace_request(
-        metadata,
+        table,
         branch="main",
         snapshot_id=snapshot_id,
         parent_snapshot_id=head.snapshot.snapshot_id,
-        manifest_list=Workshop(snapshot_id).write(head, [*head.manifests, draft], sequence_number),
+        manifest_list=written_list.path,
+        assigned_row_ids=written_list.assigned_row_ids,
         sequence_number=sequence_number,
         summary=Summary(Operation.DELETE, **counts.additional_properties),
     )

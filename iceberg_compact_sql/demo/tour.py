@@ -26,9 +26,9 @@ _PLAN_COLUMNS = ("partition", "action", "data_files", "delete_files", "input_byt
 def take_tour(spark: Any, warehouse: Path) -> None:
     """Make the demo lake in a folder that `prepare_folder` made ready, and show every step, before and after."""
     console = console_for_people()
-    console.print(f"\n[bold]1. A table that rots[/bold]: {TABLE} in {escape(str(warehouse))}", highlight=False)
-    told = f"   {COMMITS} commits, each with a small file for each of {DAYS} days, and {DELETES} deletes"
-    console.print(told, highlight=False)
+    console.print(f"\n[bold]1. A fragmented table[/bold]: {TABLE} in {escape(str(warehouse))}", highlight=False)
+    summary = f"   {COMMITS} commits, each with a small file for each of {DAYS} days, and {DELETES} deletes"
+    console.print(summary, highlight=False)
     with console.status("writing it"):
         table = make_demo_table(open_catalog(session_view(spark), "local"))
     rows_before = table.scan().count()
@@ -55,11 +55,11 @@ def prepare_folder(warehouse: Path) -> None:
     """Make a folder ready for the demo: it must be empty, missing or an earlier demo, which is deleted."""
     marker = warehouse / _MARKER
     if marker.exists():
-        # Safe: the marker says that this folder was made by this tour.
+        # Safe: the marker file shows that this tour created the folder.
         shutil.rmtree(warehouse)
     elif warehouse.exists() and (not warehouse.is_dir() or any(warehouse.iterdir())):
         raise InvalidArgumentError(
-            f"{warehouse} is not empty and is no demo lake",
+            f"{warehouse} is not empty and is not a demo lake",
             procedure="quickstart",
             argument="--warehouse",
             value=str(warehouse),

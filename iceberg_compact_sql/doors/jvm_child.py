@@ -1,19 +1,19 @@
-"""The Python child of the JVM door: runs CALLs that the jar hands over, in the JVM's own sessions.
+"""The Python process that the jar starts: it runs the CALLs of a JVM in the JVM's own sessions.
 
-Requests come on stdin and answers go out on a private channel, a line of JSON each:
+Requests come on stdin and answers go to a private channel. Each is one line of JSON:
 
     {"op": "ask", "id": "call-1", "sql": "CALL ..."}  ->  {"id": "call-1", "claimed": true, "columns": [["n", "int"]]}
     {"op": "run", "id": "call-2", "sql": "CALL ..."}  ->  {"id": "call-2", "rows": [[1]]}
     {"op": "cancel", "id": "call-2"}                  ->  {"id": "call-2", "error": "...", "condition": "...", ...}
     {"op": "ping", "id": "ping"}                      ->  {"id": "ping"}
 
-Each call has a thread of its own, which Py4J pins to a JVM thread: job groups and sessions of callers do not mix. The
-process ends when its stdin does.
+Each call has its own thread, which Py4J pins to a JVM thread: job groups and sessions of callers do not mix. The
+process ends when its stdin closes.
 """
 
 from __future__ import annotations
 
-import ctypes
+import contextvars
 import datetime as dt
 import json
 import logging
@@ -22,26 +22,25 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.call.detect import called_name
 from iceberg_compact_sql.doors.results import Answer
 from iceberg_compact_sql.doors.session import answer
-from iceberg_compact_sql.errors import IcebergCompactError
+from iceberg_compact_sql.errors import IcebergCompactError, RunCancelledError
+from iceberg_compact_sql.redaction import mask_remembered, masked_logger, redact
 
 PROTOCOL = 1
-LOGGER = logging.getLogger("iceberg_compact_sql")
-# What a call that is being cancelled gets to clean up, when the JVM has gone away.
-_LAST_SECONDS = 5.0
-
-
-class CallCancelled(KeyboardInterrupt):
-    """The caller does not want the call any more; raised inside the call's own thread."""
+_log = masked_logger(__name__)
+# How long cancelled calls may clean up after the JVM has ended.
+_CLEAN_UP_SECONDS = 5.0
 
 
 class Jvm:
-    """The JVM at the other end of the gateway, as sessions of pyspark."""
+    """The JVM behind the Py4J gateway; gives its sessions as pyspark sessions."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,7 +48,7 @@ class Jvm:
         self._context: Any = None
 
     def session(self, call_id: str) -> Any:
-        """The caller's session; this thread's jobs become the caller's jobs."""
+        """Return the caller's session. Jobs of this thread then belong to the caller's job group."""
         from pyspark.sql import SparkSession
 
         with self._lock:
@@ -71,92 +70,98 @@ class Jvm:
         java_context = jvm.JavaSparkContext.fromSparkContext(scala_context)
         conf = SparkConf(_jvm=jvm, _jconf=java_context.getConf())
         context = SparkContext(gateway=self._gateway, jsc=java_context, conf=conf)
-        # pyspark makes the first session it meets the JVM's default: let that be the one that is it already.
+        # pyspark makes the first session that it wraps the JVM's default: wrap the present default first.
         default = jvm.icebergcompactsql.Bridge.defaultSession()
         if default is not None:
             SparkSession(context, default)
         return context
 
 
+@dataclass(frozen=True)
+class RunningCall:
+    """The thread of a call, and the observer that cancels it."""
+
+    thread: threading.Thread
+    observer: events.Observer
+
+
 class Calls:
-    """The calls under way, and the channel for their answers."""
+    """The running calls, and the channel for their answers."""
 
     def __init__(self, channel: int, jvm: Jvm) -> None:
         self._channel = os.fdopen(channel, "w", encoding="utf-8", buffering=1)
         self._jvm = jvm
         self._answers = threading.Lock()
-        self._lock = threading.RLock()
-        self._threads: dict[str, threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._running: dict[str, RunningCall] = {}
 
     def begin(self, request: dict[str, Any]) -> None:
-        """Start a call in a thread of its own."""
-        call_id = request["id"]
-        thread = threading.Thread(target=self._work, args=(request,), name=call_id, daemon=True)
+        """Start a call in its own thread."""
+        call_id, observer = request["id"], events.Observer()
+        # A copied context: events of the call reach the listeners of the thread that starts it.
+        run = partial(contextvars.copy_context().run, self._run_and_reply, request, observer)
+        thread = threading.Thread(target=run, name=call_id, daemon=True)
         with self._lock:
-            self._threads[call_id] = thread
+            self._running[call_id] = RunningCall(thread, observer)
         thread.start()
 
     def cancel(self, call_id: str) -> None:
-        """Interrupt a call where it is, as Ctrl-C does; a call that has just ended is left alone."""
+        """Cancel a running call: it stops at its next safe point. Do nothing when it has ended."""
         with self._lock:
-            thread = self._threads.get(call_id)
-            if thread is not None and thread.ident is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(thread.ident), ctypes.py_object(CallCancelled)
-                )
+            call = self._running.get(call_id)
+        if call is not None:
+            call.observer.cancel()
 
     def end_all(self) -> None:
-        """Interrupt every call and give them a moment to clean up."""
-        threads = list(self._threads.items())
-        for call_id, _ in threads:
-            self.cancel(call_id)
-        deadline = time.monotonic() + _LAST_SECONDS
-        for _, thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        """Cancel every call and wait a few seconds until they have cleaned up."""
+        with self._lock:
+            calls = list(self._running.values())
+        for call in calls:
+            call.observer.cancel()
+        deadline = time.monotonic() + _CLEAN_UP_SECONDS
+        for call in calls:
+            call.thread.join(max(0.0, deadline - time.monotonic()))
 
     def reply(self, call_id: str, **content: Any) -> None:
+        """Write one answer line; safe to call from several threads."""
         line = json.dumps({"id": call_id, **content}) + "\n"
         with self._answers:
             self._channel.write(line)
 
-    def _work(self, request: dict[str, Any]) -> None:
-        call_id, sql = request["id"], request["sql"]
-        try:
-            content = self._outcome(call_id, request["op"], sql)
-            with self._lock:
-                # From here on there is nothing to cancel.
-                del self._threads[call_id]
-        except CallCancelled:
-            # Came in between: the outcome of an interrupted call is not known to us.
-            content = _cancelled(sql)
+    def _run_and_reply(self, request: dict[str, Any], observer: events.Observer) -> None:
+        call_id = request["id"]
+        content = self._outcome(call_id, request["op"], request["sql"], observer)
+        with self._lock:
+            del self._running[call_id]
         self.reply(call_id, **content)
 
-    def _outcome(self, call_id: str, operation: str, sql: str) -> dict[str, Any]:
+    def _outcome(self, call_id: str, operation: str, sql: str, observer: events.Observer) -> dict[str, Any]:
         try:
             spark = self._jvm.session(call_id)
             if operation == "ask":
                 claim = answer(spark, sql, bound_only=True)
                 return {"claimed": False} if claim is None else {"claimed": True, "columns": _columns(claim)}
-            events.reach("bridge.run", sql=sql)
-            result = answer(spark, sql)
+            with events.observed(observer):
+                events.reach("bridge.run", sql=sql)
+                result = answer(spark, sql, observer=observer)
             if result is None:
                 raise IcebergCompactError(
                     "the session changed between reading and running this CALL", hint="Try again."
                 )
             return {"rows": _rows(result)}
+        except events.RunCancelled:
+            error = RunCancelledError("cancelled before it began", hint="Nothing was changed.")
+            return _error_content(error.with_procedure(_procedure_name(sql)))
         except IcebergCompactError as error:
-            text = f"{error}{_parameter_hint(error, spark)}"
-            return {"error": text, "condition": error.condition, "sql_state": error.sql_state}
-        except KeyboardInterrupt:
-            return _cancelled(sql)
+            return _error_content(error, _parameter_hint(error, spark))
         except BaseException as error:
-            LOGGER.exception("a CALL failed in a way that it should not")
+            _log.exception("unexpected error in a CALL")
             return _failed(sql, error)
 
 
 def serve(channel: int) -> None:
-    """Answer requests until stdin ends, then end the process."""
-    # Ctrl-C in a shell reaches the whole process group; the jar tells which call it was meant for.
+    """Answer requests until stdin closes, then end the process."""
+    # Ctrl-C in a shell reaches the whole process group. The jar sends a cancel request for the call that it meant.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _log_to_stderr()
     calls = Calls(channel, Jvm())
@@ -173,13 +178,14 @@ def serve(channel: int) -> None:
 
 
 def _log_to_stderr() -> None:
-    """Progress lines are for the person at the shell, whose stderr is ours."""
+    """Log progress to stderr, which this process shares with the user's shell."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
-    LOGGER.addHandler(handler)
-    LOGGER.propagate = False
-    if LOGGER.level == logging.NOTSET:
-        LOGGER.setLevel(logging.INFO)
+    package = logging.getLogger("iceberg_compact_sql")
+    package.addHandler(handler)
+    package.propagate = False
+    if package.level == logging.NOTSET:
+        package.setLevel(logging.INFO)
 
 
 def _columns(claim: Answer) -> list[list[str]]:
@@ -187,17 +193,17 @@ def _columns(claim: Answer) -> list[list[str]]:
 
 
 def _rows(result: Answer) -> list[list[Any]]:
-    """Rows as JSON can carry them: timestamps as microseconds since the epoch."""
+    """Rows as values of JSON; a timestamp becomes microseconds since the epoch."""
     types = [column.type for column in result.columns]
-    return [[_plain(value, kind) for value, kind in zip(row, types, strict=True)] for row in result.rows]
+    return [[_json_value(value, kind) for value, kind in zip(row, types, strict=True)] for row in result.rows]
 
 
-def _plain(value: Any, kind: str) -> Any:
+def _json_value(value: Any, kind: str) -> Any:
     if value is None:
         return None
     if kind == "timestamp":
-        moment = value if value.tzinfo is not None else value.replace(tzinfo=dt.timezone.utc)
-        return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) // dt.timedelta(microseconds=1)
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.timezone.utc)
+        return (aware - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) // dt.timedelta(microseconds=1)
     if kind in ("int", "bigint"):
         return int(value)
     if kind == "double":
@@ -205,25 +211,29 @@ def _plain(value: Any, kind: str) -> Any:
     return bool(value) if kind == "boolean" else str(value)
 
 
-def _procedure(sql: str) -> str:
+def _procedure_name(sql: str) -> str:
     name = called_name(sql)
     return name.procedure if name else "CALL"
 
 
 def _parameter_hint(error: IcebergCompactError, spark: Any) -> str:
-    """Spark 4.0 keeps the values of `:name` and `?` to itself: then it is no use to pass them."""
+    """Advice for Spark 4.0, which does not give the values of `:name` and `?` to an extension."""
     if error.detail.startswith("argument") and "marker" in error.detail and spark.version.startswith("4.0."):
         return "\nSpark 4.0 does not hand parameters to an extension: write the value into the text of the CALL."
     return ""
 
 
-def _cancelled(sql: str) -> dict[str, Any]:
-    text = f"{_procedure(sql)}: cancelled. What it had committed by then stays in the table; run it again for the rest."
-    return {"error": text, "condition": "ICEBERG_COMPACT_CANCELLED", "sql_state": "HY008"}
+def _error_content(error: IcebergCompactError, advice: str = "") -> dict[str, Any]:
+    text = f"{mask_remembered(str(error))}{advice}"
+    content = {"error": text, "condition": error.condition, "sql_state": error.sql_state}
+    if error.shown_as is not None:
+        message = mask_remembered(error.shown_as.message)
+        content |= {"iceberg_kind": error.shown_as.kind.value, "iceberg_message": message}
+    return content
 
 
 def _failed(sql: str, error: BaseException) -> dict[str, Any]:
-    # A Java exception brings its stack trace along as text: the first line is the message.
-    first_line = (str(error) or type(error).__name__).strip().splitlines()[0]
-    text = f"{_procedure(sql)}: {type(error).__name__}: {first_line}"
+    # The text of a Java exception includes its stack trace; the first line is the message.
+    first_line = (redact(error) or type(error).__name__).strip().splitlines()[0]
+    text = f"{_procedure_name(sql)}: {type(error).__name__}: {first_line}"
     return {"error": text, "condition": IcebergCompactError.condition, "sql_state": IcebergCompactError.sql_state}

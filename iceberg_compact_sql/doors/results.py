@@ -1,4 +1,4 @@
-"""The rows of a call, as a DataFrame that holds them: showing it runs nothing again."""
+"""The result of a call as a DataFrame that holds its rows, so that showing it runs nothing again."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from iceberg_compact_sql.call.declaration import Column, Row
-from iceberg_compact_sql.doors.session_errors import is_connect
+from iceberg_compact_sql.engine.cluster import is_connect
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call gave: typed columns and rows in their order."""
+    """The result of a call: typed columns, and rows in order."""
 
     procedure: str
     columns: tuple[Column, ...]
     rows: list[Row]
 
-    @property
-    def ddl(self) -> str:
-        return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
-
 
 def spark_schema(columns: tuple[Column, ...]) -> Any:
-    """Columns as a StructType, made without a JVM: `analyze` runs in a worker."""
+    """The StructType of the columns. Needs no JVM: `analyze` of a table function runs in a Python worker."""
     from pyspark.sql import types
 
     by_name = {
@@ -38,11 +34,11 @@ def spark_schema(columns: tuple[Column, ...]) -> Any:
 
 
 def as_dataframe(spark: Any, answer: Answer) -> Any:
-    """A DataFrame over the rows themselves (a local relation): no job, and never a second run of the call."""
+    """Return a DataFrame over a local relation of the rows: it starts no job and never runs the call again."""
     import pyarrow as pa
 
     if not answer.rows and is_connect(spark):
-        # Connect's client reads no schema off a table without rows.
+        # The Connect client cannot derive a schema from an Arrow table without rows.
         return spark.createDataFrame([], spark_schema(answer.columns))
     types = {
         "int": pa.int32(),
@@ -53,6 +49,6 @@ def as_dataframe(spark: Any, answer: Answer) -> Any:
         "timestamp": pa.timestamp("us", tz="UTC"),
     }
     schema = pa.schema([pa.field(column.name, types[column.type]) for column in answer.columns])
-    by_column = zip(*answer.rows, strict=True) if answer.rows else ([] for _ in answer.columns)
-    arrays = [pa.array(list(values), type=field.type) for values, field in zip(by_column, schema, strict=True)]
+    column_values = zip(*answer.rows, strict=True) if answer.rows else ([] for _ in answer.columns)
+    arrays = [pa.array(list(values), type=field.type) for values, field in zip(column_values, schema, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))

@@ -1,4 +1,4 @@
-"""The Python door: `SparkSession.sql` answers our CALLs; everything else goes to Spark untouched."""
+"""The Python door: `SparkSession.sql` runs our CALLs and passes every other statement to Spark unchanged."""
 
 from __future__ import annotations
 
@@ -17,30 +17,25 @@ from typing import Any
 from pyspark.errors import AnalysisException
 
 from iceberg_compact_sql.actions.context import Context
-from iceberg_compact_sql.call.binding import Given, bind
+from iceberg_compact_sql.call.binding import GivenArgument
 from iceberg_compact_sql.call.declaration import Procedure
 from iceberg_compact_sql.call.detect import CalledName, called_name
 from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX, SessionView
-from iceberg_compact_sql.doors import session_errors as flavour
-from iceberg_compact_sql.doors import table_functions as functions
+from iceberg_compact_sql.doors import session_errors, table_functions
 from iceberg_compact_sql.doors.results import Answer, as_dataframe
+from iceberg_compact_sql.engine.cluster import is_connect
 from iceberg_compact_sql.errors import IcebergCompactError
-from iceberg_compact_sql.procedures.registry import names, procedures
+from iceberg_compact_sql.events import Observer
+from iceberg_compact_sql.procedures.registry import iceberg_names, names, procedures
+from iceberg_compact_sql.procedures.run_procedure import bind_call, run_procedure
+from iceberg_compact_sql.redaction import mask_rows
 from iceberg_compact_sql.units import plain_python
 
 _SESSION_CLASSES = ("pyspark.sql.session", "pyspark.sql.connect.session")
 _CONF_PREFIXES = ("spark.sql.catalog.", "spark.hadoop.", SETTING_PREFIX)
-# Procedures that Iceberg's own jar serves: a qualified call to one of them stays Iceberg's.
-_ICEBERG_SERVES = frozenset(
-    (
-        "rewrite_data_files",
-        "rewrite_manifests",
-        "rewrite_position_delete_files",
-        "remove_orphan_files",
-        "expire_snapshots",
-    )
-)
-_FUNCTION = re.compile(r"\b(?:compact_table|expire_snapshots|remove_orphans|score_partitions)\s*`?\s*\(", re.IGNORECASE)
+# Written out, so that a session starts without loading every procedure; a test compares it with the declarations.
+TABLE_FUNCTIONS = ("compact_table", "expire_snapshots", "remove_orphans", "score_partitions", "score_tables")
+_FUNCTION = re.compile(rf"\b(?:{'|'.join(TABLE_FUNCTIONS)})\s*`?\s*\(", re.IGNORECASE)
 _LTZ = "TIMESTAMP_LTZ"
 _VARIABLE = re.compile(r"\$\{(?:(\w+?):)?(\S+?)\}")
 
@@ -52,13 +47,13 @@ _WAREHOUSE = "_iceberg_compact_warehouse"
 def register(spark: Any, warehouse: str | Path | None = None) -> Any:
     """Make every procedure available on a session; returns the session.
 
-    May be called again. With `warehouse` the embedded catalog `local` is there too: a SQLite file and tables in that
-    folder. Changes nothing in any table.
+    It may be called again. `warehouse` adds the embedded catalog `local`: a SQLite file and tables in that folder. No
+    table is changed.
     """
     global _warehouse
     with _lock:
         if warehouse is not None:
-            # New sessions of this process find it too; a session of its own keeps the last one it was given.
+            # New sessions of this process use it too. A session keeps the last warehouse that was set for it.
             _warehouse = str(Path(warehouse).expanduser().resolve())
             setattr(spark, _WAREHOUSE, _warehouse)
         _use_this_python(spark)
@@ -70,7 +65,7 @@ def register(spark: Any, warehouse: str | Path | None = None) -> Any:
 
 
 def unregister(spark: Any) -> Any:
-    """Take everything back that `register` did; returns the session."""
+    """Undo everything that `register` did; returns the session."""
     global _warehouse
     with _lock:
         _warehouse = None
@@ -80,7 +75,7 @@ def unregister(spark: Any) -> Any:
             original = getattr(getattr(cls, "sql", None), "_iceberg_compact_original", None)
             if cls is not None and original is not None:
                 cls.sql = original
-        functions.unregister_all()
+        table_functions.unregister_all()
         catalogs = sys.modules.get("iceberg_compact_sql.catalogs.open_table")
         if catalogs is not None:
             catalogs.close_catalogs()
@@ -88,46 +83,53 @@ def unregister(spark: Any) -> Any:
 
 
 def session_view(spark: Any) -> SessionView:
-    """What decides, in this session at this moment, which table a name means."""
+    """Read the settings that decide which table a name means in this session now."""
     conf = _all_settings(spark)
-    kept = {key: value for key, value in conf.items() if key.startswith(_CONF_PREFIXES)}
+    relevant = {key: value for key, value in conf.items() if key.startswith(_CONF_PREFIXES)}
     return SessionView(
-        conf=kept,
+        conf=relevant,
         current_catalog=spark.catalog.currentCatalog(),
         current_namespace=tuple(_namespace_parts(spark.catalog.currentDatabase())),
         time_zone=conf.get("spark.sql.session.timeZone") or spark.conf.get("spark.sql.session.timeZone"),
-        embedded_warehouse=kept.get(f"{SETTING_PREFIX}warehouse") or getattr(spark, _WAREHOUSE, _warehouse),
+        embedded_warehouse=relevant.get(f"{SETTING_PREFIX}warehouse") or getattr(spark, _WAREHOUSE, _warehouse),
+        case_sensitive=conf.get("spark.sql.caseSensitive", "false").lower() == "true",
     )
 
 
 def _all_settings(spark: Any) -> dict[str, str]:
-    if flavour.is_connect(spark):
+    if is_connect(spark):
         return dict(spark.conf.getAll)
-    # `getAll` asks the JVM once for every entry; as one JSON text it is one question.
+    # `getAll` calls the JVM once for every entry. All entries as one JSON text need one call.
     mapper = spark._jvm.com.fasterxml.jackson.databind.ObjectMapper()
     settings: dict[str, str] = json.loads(mapper.writeValueAsString(spark._jsparkSession.conf().getAllAsJava()))
     return settings
 
 
 def _use_this_python(spark: Any) -> None:
-    """Let the workers of a local session run this interpreter, which has the packages, unless another was chosen."""
-    if flavour.is_connect(spark):
+    """Make the workers of a local session use this interpreter, which has the packages, unless another is set."""
+    if is_connect(spark):
         return
     context = spark.sparkContext
-    # What pyspark falls back to; the variable may have been set after the context had looked at it.
+    # "python3" is pyspark's fallback. The variable may have been set after the context read it.
     if context.pythonExec != "python3" or os.environ.get("PYSPARK_PYTHON") == "python3":
         return
-    # One question: `getConf` copies entry by entry, and `spark.conf` would set up the whole SQL session for it.
+    # Read one key: `getConf` would copy all entries, and `spark.conf` would start the whole SQL session.
     if context.master.startswith("local") and context._conf.get("spark.pyspark.python") is None:
         context.pythonExec = sys.executable
 
 
 def answer(
-    spark: Any, sql: str, args: Mapping[str, Any] | Sequence[Any] | None = None, *, bound_only: bool = False
+    spark: Any,
+    sql: str,
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    bound_only: bool = False,
+    observer: Observer | None = None,
 ) -> Answer | None:
-    """Run the CALL in `sql` once and give its rows, or None when the statement is not ours.
+    """Run the CALL in `sql` once and return its rows; None when the statement is not ours.
 
-    With `bound_only` the call is read and bound but not run: the answer has columns and no rows.
+    With `bound_only` the call is parsed and bound but not run: the answer has columns and no rows. `observer` receives
+    the events of the run and can cancel it.
     """
     name = called_name(sql)
     if name is None:
@@ -136,58 +138,72 @@ def answer(
     if procedure is None or not _is_ours(spark, name):
         return None
     try:
-        return _answer(spark, procedure, sql, args, bound_only)
+        return _answer(spark, procedure, sql, args, bound_only, observer)
     except IcebergCompactError as error:
-        flavour.apply(error, spark)
+        if len(name.parts) > 1 and name.procedure in iceberg_names():
+            session_errors.show_as_iceberg(error, name.procedure)
+        session_errors.add_spark_classes(error, spark)
         raise
 
 
-def run_procedure(spark: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """A procedure by name with Python values: what the Python twins call; returns the DataFrame of its rows."""
+def call_procedure(spark: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Run a procedure by name with Python values, as the Python functions do; returns the DataFrame of its rows."""
     procedure = names()[name]
-    given = [Given(plain_python(value)) for value in args]
-    given += [Given(plain_python(value), key) for key, value in kwargs.items()]
+    given = [GivenArgument(plain_python(value)) for value in args]
+    given += [GivenArgument(plain_python(value), key) for key, value in kwargs.items()]
     context = Context(functools.partial(session_view, spark), spark=spark)
     try:
-        return as_dataframe(spark, _run(procedure, context, given, name, bound_only=False))
+        return as_dataframe(spark, _run(procedure, context, given, name))
     except IcebergCompactError as error:
-        flavour.apply(error, spark)
+        session_errors.add_spark_classes(error, spark)
         raise
 
 
 def _answer(
-    spark: Any, procedure: Procedure, sql: str, args: Mapping[str, Any] | Sequence[Any] | None, bound_only: bool
+    spark: Any,
+    procedure: Procedure,
+    sql: str,
+    args: Mapping[str, Any] | Sequence[Any] | None,
+    bound_only: bool,
+    observer: Observer | None,
 ) -> Answer:
     from iceberg_compact_sql.call.grammar import parse_call
 
     now_ms = int(time.time() * 1000)
-    call = parse_call(sql, args=args, now_ms=now_ms, reading=_reading(spark, sql))
+    call = parse_call(sql, args=args, now_ms=now_ms, settings=_text_settings(spark, sql))
     assert call is not None
-    context = Context(functools.partial(session_view, spark), spark=spark, now_ms=now_ms, catalog=call.catalog)
-    return _run(procedure, context, call.arguments, call.procedure, bound_only=bound_only)
+    view = functools.partial(session_view, spark)
+    context = Context(view, spark=spark, now_ms=now_ms, catalog=call.catalog, observer=observer)
+    return _run(procedure, context, call.arguments, call.procedure, qualified=call.qualified, bound_only=bound_only)
 
 
-def _reading(spark: Any, sql: str) -> Any:
-    """The session's settings that decide what the text means; those that it does not touch are not asked for."""
-    from iceberg_compact_sql.call.literals import Reading
+def _text_settings(spark: Any, sql: str) -> Any:
+    """The session's settings that decide what the text means; read only those that the text depends on."""
+    from iceberg_compact_sql.call.literals import TextSettings
 
-    quoting = any(mark in sql for mark in ("\\", "''", '""'))
-    return Reading(
+    has_escapes = any(mark in sql for mark in ("\\", "''", '""'))
+    return TextSettings(
         time_zone=spark.conf.get("spark.sql.session.timeZone"),
-        escapes=not (quoting and spark.conf.get("spark.sql.parser.escapedStringLiterals", "false") == "true"),
+        escapes=not (has_escapes and spark.conf.get("spark.sql.parser.escapedStringLiterals", "false") == "true"),
         zoneless="timestamp" in sql.lower() and spark.conf.get("spark.sql.timestampType", _LTZ) != _LTZ,
     )
 
 
-def _run(procedure: Procedure, context: Context, given: Sequence[Given], called_as: str, *, bound_only: bool) -> Answer:
-    try:
-        arguments = bind(
-            procedure, given, now_ms=context.now_ms, time_zone=lambda: context.view.time_zone, called_as=called_as
-        )
-        rows = [] if bound_only else procedure.run(context, arguments)
-    except IcebergCompactError as error:
-        raise error.with_procedure(called_as)  # noqa: B904 - the same error, named
-    return Answer(procedure.name, procedure.result_columns(arguments), rows)
+def _run(
+    procedure: Procedure,
+    context: Context,
+    given: Sequence[GivenArgument],
+    called_as: str,
+    *,
+    qualified: bool = False,
+    bound_only: bool = False,
+) -> Answer:
+    def run() -> Answer:
+        arguments = bind_call(procedure, context, given, called_as, qualified=qualified)
+        rows = [] if bound_only else mask_rows(run_procedure(procedure, context, arguments, called_as))
+        return Answer(procedure.name, procedure.result_columns(arguments), rows)
+
+    return session_errors.guarded(called_as, run)
 
 
 def _patch(cls: Any) -> None:
@@ -199,43 +215,56 @@ def _patch(cls: Any) -> None:
     def sql(self: Any, sqlQuery: Any, args: Any = None, **kwargs: Any) -> Any:
         if isinstance(sqlQuery, str):
             if called_name(sqlQuery) is not None:
-                result = answer(self, _substituted(self, _formatted(self, sqlQuery, kwargs)), args)
+                result = answer(self, _substitute_variables(self, _format_fields(self, sqlQuery, kwargs)), args)
                 if result is not None:
                     return as_dataframe(self, result)
-            elif _FUNCTION.search(sqlQuery):
-                functions.keep_current(self, session_view(self))
-                return _selected(self, functools.partial(untouched, self, sqlQuery, args, kwargs))
-        return untouched(self, sqlQuery, args, kwargs)
+                return _run_foreign_call(sqlQuery, functools.partial(run_original, self, sqlQuery, args, kwargs))
+            if _FUNCTION.search(sqlQuery):
+                table_functions.register_current(self, session_view(self))
+                return _select_from_function(self, functools.partial(run_original, self, sqlQuery, args, kwargs))
+        return run_original(self, sqlQuery, args, kwargs)
 
-    def untouched(self: Any, query: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def run_original(self: Any, query: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return original(self, query, args, **kwargs) if args is not None else original(self, query, **kwargs)
 
     sql._iceberg_compact_original = original  # type: ignore[attr-defined]
     cls.sql = sql
 
 
-def _selected(spark: Any, select: Callable[[], Any]) -> Any:
-    """Run a statement with a table function; what is wrong with its arguments is told as a CALL would tell it."""
+def _run_foreign_call(sql: str, run: Callable[[], Any]) -> Any:
+    """Run a CALL that is not ours; when Spark has no such procedure, its error suggests one of ours."""
+    try:
+        return run()
+    except Exception as error:
+        name = called_name(sql)
+        if name is not None and len(name.parts) == 1 and name.procedure not in names():
+            session_errors.suggest_procedure(error, name.procedure, names())
+        raise
+
+
+def _select_from_function(spark: Any, select: Callable[[], Any]) -> Any:
+    """Run a statement with a table function; wrong arguments raise the same errors as in a CALL."""
     try:
         return select()
     except AnalysisException as error:
-        told = functions.told_by_worker(error)
-        if told is None:
+        worker_error = table_functions.error_from_worker(error)
+        if worker_error is None:
             raise
-        flavour.apply(told, spark)
-        raise told from None
+    session_errors.add_spark_classes(session_errors.without_secrets(worker_error), spark)
+    # Raise after the handler: inside it, Spark's error with the worker's traceback would become the context.
+    raise worker_error
 
 
 def _session_class(cls: Any) -> Any:
-    """The class that defines `sql`: patching it there serves subclasses and new sessions too."""
+    """The class that defines `sql`: a patch there also reaches subclasses and new sessions."""
     return next(base for base in cls.__mro__ if "sql" in vars(base))
 
 
-def _formatted(spark: Any, sql: str, values: Mapping[str, Any]) -> str:
-    """Python-style `{name}` fields filled in by Spark's own formatter."""
+def _format_fields(spark: Any, sql: str, values: Mapping[str, Any]) -> str:
+    """Replace Python-style `{name}` fields by Spark's own formatter."""
     if not values:
         return sql
-    module = "pyspark.sql.connect.sql_formatter" if flavour.is_connect(spark) else "pyspark.sql.sql_formatter"
+    module = "pyspark.sql.connect.sql_formatter" if is_connect(spark) else "pyspark.sql.sql_formatter"
     formatter: Any = import_module(module).SQLStringFormatter(spark)
     try:
         return str(formatter.format(sql, **values))
@@ -244,50 +273,53 @@ def _formatted(spark: Any, sql: str, values: Mapping[str, Any]) -> str:
         clear()
 
 
-def _substituted(spark: Any, sql: str) -> str:
-    """The text with its `${variables}` filled in, as Spark's parser does before it reads a statement."""
+def _substitute_variables(spark: Any, sql: str) -> str:
+    """Replace `${variables}` as Spark's parser does before it reads a statement."""
     if "${" not in sql:
         return sql
-    if not flavour.is_connect(spark):
+    if not is_connect(spark):
         spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
         return str(spark._jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(sql))
     if spark.conf.get("spark.sql.variable.substitute", "true") != "true":
         return sql
 
-    def filled(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         if match[1] in ("env", "system"):
-            # The server's own, and nothing that a client can ask for.
+            # Environment and system properties of the server: a Connect client cannot read them.
             return match[0]
         return str(spark.conf.get(match[2], "") or "")
 
-    return _VARIABLE.sub(filled, sql)
+    return _VARIABLE.sub(replacement, sql)
 
 
 def _is_ours(spark: Any, name: CalledName) -> bool:
-    """Unqualified names are ours; qualified ones too, unless Iceberg's jar serves them for that catalog."""
+    """Whether we run the call: `name` always, `[catalog.]system.name` unless that catalog serves the procedure itself.
+
+    `spark.iceberg_compact_sql.takeover` gives us the calls that Iceberg's jar would serve.
+    """
     if len(name.parts) == 1:
         return True
     if len(name.parts) > 3 or name.parts[-2].lower() != "system":
         return False
-    if len(name.parts) == 3 and _is_anothers(spark, name.parts[0]):
+    if len(name.parts) == 3 and _is_foreign_catalog(spark, name.parts[0]):
         return False
-    if name.procedure not in _ICEBERG_SERVES:
+    if name.procedure not in iceberg_names():
         return True
     if (spark.conf.get(f"{SETTING_PREFIX}takeover", "false") or "").lower() == "true":
         return True
     catalog = name.parts[0] if len(name.parts) == 3 else spark.catalog.currentCatalog()
-    return not _iceberg_serves(spark, catalog)
+    return not _iceberg_jar_serves(spark, catalog)
 
 
-def _is_anothers(spark: Any, catalog: str) -> bool:
-    """Whether the session has a catalog of this name that is not Iceberg's: its procedures are its own."""
+def _is_foreign_catalog(spark: Any, catalog: str) -> bool:
+    """Whether the session has a catalog of this name that is not Iceberg's, with procedures of its own."""
     from iceberg_compact_sql.catalogs.spark_conf import CATALOG_PREFIX, ICEBERG_PLUGINS
 
     implementation = spark.conf.get(f"{CATALOG_PREFIX}{catalog}", None)
     return bool(implementation) and implementation not in ICEBERG_PLUGINS
 
 
-def _iceberg_serves(spark: Any, catalog: str) -> bool:
+def _iceberg_jar_serves(spark: Any, catalog: str) -> bool:
     """Whether the session has Iceberg's catalog under this name and can load its classes."""
     implementation = spark.conf.get(f"spark.sql.catalog.{catalog}", None) or ""
     if not implementation.startswith("org.apache.iceberg."):
@@ -295,7 +327,7 @@ def _iceberg_serves(spark: Any, catalog: str) -> bool:
     try:
         spark.sql(f"SHOW NAMESPACES IN `{catalog.replace('`', '``')}`").schema  # noqa: B018 - loads the catalog
     except Exception as error:
-        # Configured without the jar: the class is not there, so nobody but us can serve the call.
+        # The catalog is configured but Iceberg's jar is missing: only we can run the call.
         return "CATALOG_PLUGIN" not in str(error) and "Cannot find catalog plugin class" not in str(error)
     return True
 
@@ -314,11 +346,11 @@ def twin(procedure: Procedure) -> Callable[..., Any]:
     import inspect
 
     def call(spark: Any, *args: Any, **kwargs: Any) -> Any:
-        return run_procedure(spark, procedure.name, *args, **kwargs)
+        return call_procedure(spark, procedure.name, *args, **kwargs)
 
     call.__name__ = call.__qualname__ = procedure.name
     call.__module__ = "iceberg_compact_sql"
-    lines = [f"{p.name}: {p.meaning} ({p.shown_kind}; {p.shown_default})" for p in procedure.parameters]
+    lines = [f"{p.name}: {p.shown_meaning} ({p.shown_kind}; {p.shown_default})" for p in procedure.parameters]
     call.__doc__ = f"{procedure.summary}\n\nThe same as `{procedure.example}`.\n\n" + "\n".join(lines)
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -334,5 +366,5 @@ def twin(procedure: Procedure) -> Callable[..., Any]:
 
 
 def twins() -> dict[str, Callable[..., Any]]:
-    """All Python twins by name."""
+    """The Python functions of all procedures by name."""
     return {name: twin(procedure) for name, procedure in procedures().items()}

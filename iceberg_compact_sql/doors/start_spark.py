@@ -1,4 +1,4 @@
-"""A Spark session of our own, for the command line: quiet, local by default, with this Python in its workers."""
+"""The Spark session of the command line: logs errors only, and its workers use this Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger.gateway.level = error
 
 
 def start_session(master: str, settings: Mapping[str, str]) -> Any:
-    """A session with these settings; without Java one sentence says what to install."""
+    """Start a session with these settings; raises a MissingDependencyError when there is no Java."""
     require_java()
     from pyspark.sql import SparkSession
 
@@ -43,17 +43,17 @@ def start_session(master: str, settings: Mapping[str, str]) -> Any:
 
 
 def _java_options(settings: Mapping[str, str], folder: Path) -> str:
-    """The driver's options, quiet from the first moment unless the user has a log configuration."""
+    """The driver's options: only errors are logged from the start, unless the user has a log configuration."""
     options = settings.get(_JAVA_OPTIONS, "")
     if "log4j" in options or "SPARK_CONF_DIR" in os.environ:
         return options
-    quiet = folder / "log4j2.properties"
-    quiet.write_text(_QUIET_LOG)
-    return f"{options} -Dlog4j2.configurationFile={quiet.as_uri()}".strip()
+    log_config = folder / "log4j2.properties"
+    log_config.write_text(_QUIET_LOG)
+    return f"{options} -Dlog4j2.configurationFile={log_config.as_uri()}".strip()
 
 
 def require_java() -> None:
-    """Raise a clear error when Spark could not start for want of Java."""
+    """Raise a MissingDependencyError when Spark could not start because there is no Java."""
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():
         return

@@ -1,1 +1,1 @@
-"""."""
+"""Where rewrite tasks run: in this process or on Spark."""

@@ -1,4 +1,4 @@
-"""Task results come in, group outcomes go out: each group exactly once, and never half of one."""
+"""Collects the results of tasks and returns one outcome for each group, when all its tasks have ended."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from iceberg_compact_sql.rewrite.task import (
 )
 from iceberg_compact_sql.storage.remove_created import remove_files
 
-SKIPPED = "not started, because another part of the group had failed"
+SKIPPED = "not started, because another task of the group had failed"
 
 
-class GroupAccounts:
-    """Knows which tasks make up which group, and which of them are in.
+class GroupResults:
+    """The results of the tasks of each group.
 
-    A group with a failure is failed when its last task is in; what its other tasks wrote is removed then. So is one
-    whose tasks did not read exactly the rows that the manifests count in its files.
+    A group fails if one of its tasks failed, or if its tasks did not read exactly the number of rows that the manifests
+    give for its files. Its outcome is known when its last task has ended. Then the files of a failed group are removed.
     """
 
     def __init__(
@@ -42,15 +42,18 @@ class GroupAccounts:
 
     @property
     def accepted_paths(self) -> list[str]:
-        """Outputs of the groups that were handed on as rewritten: theirs is the caller's decision."""
+        """Paths of the outputs of groups that were returned as rewritten; the caller decides about them."""
         return [output.path for output in self._accepted]
 
-    def take(self, result: RewriteResult | RewriteFailure) -> GroupOutcome | None:
-        """Book a task; its group's outcome if this was the last one. A second result for a task is a loser."""
+    def add(self, result: RewriteResult | RewriteFailure) -> GroupOutcome | None:
+        """Record the result of a task; return its group's outcome if it was the last one.
+
+        A second result for the same task is ignored, and its files are removed.
+        """
         group_id = result.group_id
         if result.output_index not in self._waiting[group_id]:
             if isinstance(result, RewriteResult):
-                # Another attempt was accepted; nothing names these files.
+                # Safe: another attempt was accepted, and no result or commit names these files.
                 remove_files(self._io, (output.path for output in result.outputs))
             return None
         self._waiting[group_id].discard(result.output_index)
@@ -61,10 +64,10 @@ class GroupAccounts:
         return None if self._waiting[group_id] else self._outcome(group_id)
 
     def abandon(self) -> None:
-        """Remove the outputs of every group that was not handed on: nobody will commit them."""
+        """Remove the outputs of every group whose outcome was not returned: they will not be committed."""
         accepted = set(self.accepted_paths)
-        known = (output.path for results in self._results.values() for r in results for output in r.outputs)
-        remove_files(self._io, (path for path in known if path not in accepted))
+        all_paths = (output.path for results in self._results.values() for r in results for output in r.outputs)
+        remove_files(self._io, (path for path in all_paths if path not in accepted))
 
     def _outcome(self, group_id: int) -> GroupOutcome:
         results = sorted(self._results[group_id], key=lambda result: result.output_index)
@@ -73,11 +76,11 @@ class GroupAccounts:
         read_rows, expected_rows = sum(result.input_rows for result in results), self._rows_by_group[group_id]
         if failures or read_rows != expected_rows:
             left = remove_files(self._io, (output.path for output in outputs))
-            told = f"its files hold {read_rows} rows, the manifests say {expected_rows}"
+            reason = f"its files hold {read_rows} rows, the manifests say {expected_rows}"
             if failures:
-                told = next((failure.reason for failure in failures if failure.reason != SKIPPED), SKIPPED)
+                reason = next((failure.reason for failure in failures if failure.reason != SKIPPED), SKIPPED)
             remaining = (path for failure in failures for path in failure.created)
-            return GroupFailed(group_id, told, tuple(dict.fromkeys((*remaining, *left))))
+            return GroupFailed(group_id, reason, tuple(dict.fromkeys((*remaining, *left))))
         self._accepted.extend(outputs)
         return GroupRewritten(
             group_id=group_id,

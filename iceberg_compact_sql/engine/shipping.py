@@ -1,30 +1,38 @@
-"""What goes to a Spark worker and comes back: plain bytes, and our own package for workers that lack it."""
+"""Runs functions of this package on Spark's Python workers, where the package need not be installed.
+
+The function given to Spark is pickled by value and refers to nothing outside itself. It contains our sources as a zip,
+and imports the wanted function by name.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import pickle
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from iceberg_compact_sql.rewrite.task import RewriteFailure, RewriteJob, RewriteResult, RewriteTask
+from iceberg_compact_sql import events
+from iceberg_compact_sql.engine.cluster import Cluster
+from iceberg_compact_sql.engine.job_labels import described, interrupted_when_cancelled
+from iceberg_compact_sql.engine.spark_errors import NEEDED_PACKAGES, describe_error, missing_package
+from iceberg_compact_sql.errors import IcebergCompactError
 
-RESULT_SCHEMA = "attempt int, missing string, payload binary"
+Batches = Iterator[Any]
 
 
-def packed(value: RewriteJob | RewriteTask) -> bytes:
-    """Small: paths of one table have much in common."""
+def packed(value: object) -> bytes:
+    """Pickle and compress a value for the workers. Paths of one table compress well."""
     return zlib.compress(pickle.dumps(value, protocol=4), 1)
 
 
-def unpacked_result(payload: bytes) -> RewriteResult | RewriteFailure:
-    result = pickle.loads(zlib.decompress(payload))
-    assert isinstance(result, RewriteResult | RewriteFailure)
-    return result
+def unpacked(payload: bytes) -> Any:
+    """Return the value that was passed to `packed`."""
+    return pickle.loads(zlib.decompress(payload))
 
 
 @functools.cache
@@ -40,60 +48,87 @@ def package_archive() -> bytes:
     return stream.getvalue()
 
 
-def worker_function(
-    job_bytes: bytes, task_bytes: Sequence[bytes], *, prefer_shipped: bool
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function for `mapInArrow`: row id N does task N and answers with one row.
+def code_loader(*, prefer_shipped: bool) -> Callable[[str, str], Any]:
+    """Return a function that gives a function of this package by module and name, also where it is not installed.
 
-    It is pickled by value and names nothing outside itself, so a worker needs pyarrow and pyiceberg only; where one
-    of them is missing the row says which.
+    It can be pickled by value, so a closure or a class that Spark ships can hold it. With `prefer_shipped` the workers
+    use our sources even where they have a package of this name. A worker needs pyarrow, pyiceberg and their
+    dependencies. If one of them is missing, it raises an error that `missing_package` recognizes.
     """
-    archive = package_archive()
-    tasks = list(task_bytes)
+    archive, needed_packages = package_archive(), NEEDED_PACKAGES
 
-    def rewrite(batches: Iterator[Any]) -> Iterator[Any]:
+    def load(module_name: str, function_name: str) -> Any:
         import atexit
+        import importlib
         import importlib.util
         import pathlib
-        import pickle
         import shutil
         import sys
         import tempfile
-        import zlib
 
-        import pyarrow as pa
-
-        def answer(missing: str | None, payload: bytes | None) -> Any:
-            # A Spark worker has loaded pyspark long before; this room does not import it.
-            context = sys.modules["pyspark"].TaskContext.get()
-            attempt = context.attemptNumber() if context is not None else 0
-            columns = [
-                pa.array([attempt], pa.int32()),
-                pa.array([missing], pa.string()),
-                pa.array([payload], pa.binary()),
-            ]
-            return pa.RecordBatch.from_arrays(columns, names=["attempt", "missing", "payload"])
-
-        for needed in ("pyiceberg", "numpy", "pyroaring"):
+        for needed in needed_packages:
             if importlib.util.find_spec(needed) is None:
-                for _ in batches:
-                    pass
-                yield answer(needed, None)
-                return
+                raise ModuleNotFoundError(f"No module named '{needed}'")
         loaded = "iceberg_compact_sql" in sys.modules
         if not loaded and (prefer_shipped or importlib.util.find_spec("iceberg_compact_sql") is None):
-            # A folder of this process alone: nobody else can put code there.
+            # A private folder of this process: no other user can put code there.
             folder = tempfile.mkdtemp()
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
             path = pathlib.Path(folder, "iceberg_compact_sql.zip")
             path.write_bytes(archive)
             sys.path.insert(0, str(path))
-        from iceberg_compact_sql.rewrite.run_task import run_task
+        return getattr(importlib.import_module(module_name), function_name)
 
-        job = pickle.loads(zlib.decompress(job_bytes))
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                result = run_task(job, pickle.loads(zlib.decompress(tasks[number])))
-                yield answer(None, zlib.compress(pickle.dumps(result, protocol=4), 1))
+    return load
 
-    return rewrite
+
+def shipped(
+    function: Callable[[Any, Batches], Batches], argument: object, *, prefer_shipped: bool
+) -> Callable[[Batches], Batches]:
+    """Return what `mapInArrow` takes to run `function(argument, batches)` on the workers; see `code_loader`.
+
+    `function` is at the top level of a module of this package.
+    """
+    load = code_loader(prefer_shipped=prefer_shipped)
+    module_name, function_name, payload = function.__module__, function.__name__, packed(argument)
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pickle
+        import zlib
+
+        work = load(module_name, function_name)
+        # Unpickled after the load: the argument's classes are ours.
+        yield from work(pickle.loads(zlib.decompress(payload)), batches)
+
+    return run
+
+
+class SparkWorkers:
+    """The Python workers of a session: runs functions of this package there, and explains their errors."""
+
+    def __init__(self, spark: Any) -> None:
+        self.spark = spark
+
+    @functools.cached_property
+    def cluster(self) -> Cluster:
+        """The cluster of the session; read once."""
+        return Cluster.of(self.spark)
+
+    @contextlib.contextmanager
+    def jobs(self, text: str) -> Iterator[None]:
+        """Show `text` in Spark's UI for the jobs of the block, and cancel them when the run is cancelled."""
+        with described(self.spark, text), interrupted_when_cancelled(self.spark):
+            yield
+
+    def map_batches(
+        self, frame: Any, function: Callable[[Any, Batches], Batches], argument: object, schema: str
+    ) -> Any:
+        """Return a frame of `function(argument, batches)` over the Arrow batches of each partition of `frame`."""
+        return frame.mapInArrow(shipped(function, argument, prefer_shipped=not self.cluster.is_local), schema)
+
+    def failure(self, work: str, error: Exception, hint: str) -> IcebergCompactError:
+        """Return the error for the user when a job of `work` failed; raises RunCancelled for a cancelled run."""
+        events.stop_if_cancelled()
+        return missing_package(error) or IcebergCompactError(
+            f"{work} on the cluster failed: {describe_error(error)}", hint=hint
+        )

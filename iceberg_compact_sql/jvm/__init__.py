@@ -1,4 +1,4 @@
-"""The JVM door: the small jar for spark-sql, Thrift, Connect and dbt; its sources, and how it is built."""
+"""The JVM door: the jar for spark-sql, Thrift, Connect and dbt, its Java sources and its build."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ JAR_NAME = "iceberg-compact-sql.jar"
 
 
 def jar_path() -> Path:
-    """The jar that came with this package, for `spark-sql --jars`.
+    """The path of the jar in this package, for `spark-sql --jars`.
 
     >>> jar_path().name
     'iceberg-compact-sql.jar'

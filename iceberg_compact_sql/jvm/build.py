@@ -1,6 +1,6 @@
-"""`python -m iceberg_compact_sql.jvm.build`: the jar from its Java sources, the same bytes every time.
+"""Build the jar from its Java sources: `python -m iceberg_compact_sql.jvm.build`.
 
-Needs a JDK 17 (`javac`) and the Spark that pip installed; nothing is downloaded.
+The same sources give the same bytes. Needs a JDK 17 (`javac`) and the pyspark package; downloads nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def build(target: Path, names: Iterable[str] | None = None) -> Path:
     """Compile the sources into a jar at `target` and return it.
 
-    The bytes depend on the sources, the procedures' names and the major version of javac only: entries are sorted,
-    stored without compression and carry one fixed date.
+    The bytes depend only on the sources, the names of the procedures and the major version of javac: entries are
+    sorted, not compressed, and have a fixed date.
     """
     with tempfile.TemporaryDirectory() as scratch:
         stubs, classes = Path(scratch, "stubs"), Path(scratch, "classes")
@@ -45,36 +45,38 @@ def build(target: Path, names: Iterable[str] | None = None) -> Path:
 
 
 def procedure_names() -> list[str]:
-    """Every name that a CALL of ours may use, Iceberg's own names included."""
+    """Every procedure name that a CALL may use, including Iceberg's own names."""
     from iceberg_compact_sql.procedures.registry import names
 
     return sorted(names())
 
 
 def sources_digest() -> str:
-    """A digest over all sources, which the jar carries in its manifest."""
+    """The digest of all sources, which the jar's manifest contains."""
     digest = hashlib.sha256()
     for path in sorted((_HERE / "src").rglob("*.*")):
         digest.update(path.relative_to(_HERE).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
-def _compile(sources: list[Path], into: Path, before: list[Path]) -> None:
+def _compile(sources: list[Path], into: Path, libraries: list[Path]) -> None:
     into.mkdir()
-    class_path = os.pathsep.join([*map(str, before), str(_spark_jars() / "*")])
+    class_path = os.pathsep.join([*map(str, libraries), str(_spark_jars() / "*")])
     command = [_javac(), "-nowarn", "-proc:none", "-g:source,lines", "--release", "17", "-cp", class_path]
-    done = subprocess.run([*command, "-d", str(into), *map(str, sources)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"javac failed:\n{done.stdout}{done.stderr}")
+    completed = subprocess.run(
+        [*command, "-d", str(into), *map(str, sources)], capture_output=True, text=True, check=False
+    )
+    if completed.returncode != 0:
+        raise RuntimeError(f"javac failed:\n{completed.stdout}{completed.stderr}")
 
 
 def _javac() -> str:
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("javac", path=str(Path(home, "bin"))) if home else None
-    found = found or shutil.which("javac")
-    if found is None:
+    javac = shutil.which("javac", path=str(Path(home, "bin"))) if home else None
+    javac = javac or shutil.which("javac")
+    if javac is None:
         raise MissingDependencyError("building the jar needs javac", hint="Install a JDK 17, or set JAVA_HOME to one.")
-    return found
+    return javac
 
 
 def _spark_jars() -> Path:
@@ -92,7 +94,7 @@ def _lines(lines: Iterable[str]) -> bytes:
 def _write(target: Path, entries: dict[str, bytes]) -> None:
     unfinished = target.with_suffix(".unfinished")
     with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as jar:
-        # By the jar format the manifest comes first.
+        # The jar format requires the manifest to be the first entry.
         for name in sorted(entries, key=lambda entry: (entry != "META-INF/MANIFEST.MF", entry)):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.external_attr = 0o644 << 16
@@ -102,7 +104,7 @@ def _write(target: Path, entries: dict[str, bytes]) -> None:
 
 
 def main() -> None:
-    """Build the package's own jar, or one elsewhere with `--target`."""
+    """Build the package's own jar, or a jar at `--target`."""
     parser = argparse.ArgumentParser(prog="python -m iceberg_compact_sql.jvm.build", description=__doc__)
     parser.add_argument("--target", type=Path, default=jar_path(), help="where to write the jar")
     print(build(parser.parse_args().target))

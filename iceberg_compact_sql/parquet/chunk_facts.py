@@ -1,7 +1,7 @@
-"""What a footer says of its column chunks: places, sizes and statistics.
+"""Offsets, sizes and statistics of column chunks, from the footer.
 
-pyarrow's accessors for them end the whole process when a footer is damaged: no exception of its C++ side leaves them.
-Its readers of rows do raise. So these few facts are taken from the footer by our own parser.
+pyarrow's accessors for them end the whole process when a footer is damaged: a C++ exception escapes them. Its readers
+of rows raise instead. So our own parser reads these values from the footer.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from iceberg_compact_sql.parquet.thrift import BINARY, I32, I64, STRUCT, Struct
 
 _TYPE_DEFINED_ORDER = 1
 _INTEGER_BYTES = {"INT32": 4, "INT64": 8}
-# PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED and RLE_DICTIONARY; the DELTA ones of version 2 pages are not among them.
-_AS_DICTIONARY = frozenset({0, 2, 3, 4, 8})
+# PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED and RLE_DICTIONARY; not the DELTA encodings of version 2 pages.
+_READABLE_AS_DICTIONARY = frozenset({0, 2, 3, 4, 8})
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkStatistics:
-    """Statistics of a column chunk; what the footer does not say, or not in a way to trust, is None.
+    """Statistics of a column chunk; None for values that the footer lacks or that cannot be trusted.
 
-    `low` and `high` are both there or both None: whole numbers of INT32 and INT64, bytes of BYTE_ARRAY.
+    `low` and `high` are both set or both None: integers for INT32 and INT64, bytes for BYTE_ARRAY.
     """
 
     physical: str
@@ -34,20 +34,20 @@ class ChunkStatistics:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFacts:
-    """The chunks of a file's row groups; a damaged entry is a FooterError when it is asked for."""
+    """The column chunks of a file's row groups; reading a damaged entry raises FooterError."""
 
     tree: Struct
 
     @staticmethod
     def of(file: Any) -> ChunkFacts | None:
-        """The facts of an open file; None where its footer cannot be walked."""
+        """Return the facts of an open file; None if its footer cannot be parsed."""
         try:
             return ChunkFacts(read_footer_tree(file)[0])
         except FooterError:
             return None
 
     def extent(self, row_group: int) -> tuple[int, int]:
-        """Where a row group's first page starts, and how many bytes its pages take."""
+        """Return the offset of a row group's first page, and the bytes of all its pages."""
         starts, compressed_bytes = [], 0
         for meta in self._chunks(row_group):
             data, dictionary = meta.need(9, I64), meta.get(11, I64)
@@ -55,23 +55,23 @@ class ChunkFacts:
             compressed_bytes += meta.need(7, I64)
         start = min(starts, default=0)
         if start < 0 or compressed_bytes < 0:
-            raise FooterError(f"row group {row_group} is said to be at {start}, with {compressed_bytes} bytes")
+            raise FooterError(f"row group {row_group} has the offset {start} and {compressed_bytes} bytes")
         return start, compressed_bytes
 
     def statistics(self, row_group: int, leaf: int) -> ChunkStatistics | None:
-        """The statistics of a leaf in a row group; None if there are none or they are damaged."""
+        """Return the statistics of a leaf column in a row group; None if there are none or they are damaged."""
         try:
             return self._statistics(row_group, leaf)
         except FooterError:
             return None
 
     def may_be_dictionary(self, row_group: int, leaf: int) -> bool:
-        """Whether pyarrow can hand out the values of a leaf in a row group as a dictionary: not from every encoding."""
+        """Whether pyarrow can read a leaf column of a row group as a dictionary; some encodings do not allow it."""
         try:
             used = self._chunks(row_group)[leaf].elements(2, I32)
         except (FooterError, IndexError):
             return False
-        return used is not None and _AS_DICTIONARY.issuperset(used)
+        return used is not None and _READABLE_AS_DICTIONARY.issuperset(used)
 
     def _statistics(self, row_group: int, leaf: int) -> ChunkStatistics | None:
         chunks = self._chunks(row_group)
@@ -83,7 +83,7 @@ class ChunkFacts:
         physical = PHYSICAL_TYPES[type_id]
         low = high = None
         orders = self.tree.elements(7, STRUCT) or ()
-        # Without an order of the column the two bounds, and the older ones in any case, are in one that nobody knows.
+        # Without a column order, the order of min_value and max_value is unknown; that of min and max always is.
         if leaf < len(orders) and _TYPE_DEFINED_ORDER in orders[leaf].fields:
             low, high = (_bound(physical, statistics.get(field_id, BINARY)) for field_id in (6, 5))
         if low is None or high is None:

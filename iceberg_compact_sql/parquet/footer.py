@@ -1,4 +1,4 @@
-"""A Parquet file's footer, read to its last byte: row groups, byte ranges, and what files share that may be joined."""
+"""The footer of a Parquet file: row groups, their byte ranges, and the signature that joined files must share."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _DICTIONARY_ENCODINGS = frozenset({2, 8})
 _PLAIN, _PLAIN_DICTIONARY = 0, 2
 _DATA_PAGES = frozenset({0, 3})
 _CREATED_BY = re.compile(r"(parquet-mr|parquet-cpp)(?!-)(?: version (\d+)\.(\d+))?")
-# Older ones wrote wrong chunk sizes, statistics or delta encodings, which readers mend by the writer's name; a joined
-# file bears another name.
-_FIRST_TRUSTED = {"parquet-mr": (1, 8), "parquet-cpp": (1, 3)}
-# Wire types of optional fields: checked once here, so that whoever uses them later need not fear for them.
+# Older writers wrote wrong chunk sizes, statistics or delta encodings. Readers correct them by the writer's name, and a
+# joined file has another writer's name.
+_FIRST_TRUSTED_VERSION = {"parquet-mr": (1, 8), "parquet-cpp": (1, 3)}
+# Wire types of optional fields: checked once here, so that later code can rely on them.
 _ROW_GROUP_TYPES = {5: I64, 7: I16}
 _CHUNK_TYPES = {2: I64, 4: I64, 5: I32, 6: I64, 7: I32}
 _METADATA_TYPES = {10: I64, 11: I64, 12: STRUCT, 14: I64, 15: I32}
@@ -46,8 +46,7 @@ _STATISTICS_TYPES = {1: BINARY, 2: BINARY, 3: I64, 5: BINARY, 6: BINARY, 7: TRUE
 class RowGroupInfo:
     """A row group and where its pages are: bytes [start, end) of the file, each leaf's chunk in `chunk_ranges`.
 
-    `dictionary_columns` are leaves whose data pages are all dictionary-encoded, `fallback_columns` those that
-    have a dictionary and data pages without; a leaf of which the footer does not say it is in neither.
+    `dictionary_columns` are leaf columns whose data pages are all dictionary-encoded, as far as the footer shows it.
     """
 
     index: int
@@ -58,14 +57,13 @@ class RowGroupInfo:
     compressed_bytes: int
     codecs: frozenset[str]
     dictionary_columns: frozenset[str]
-    fallback_columns: frozenset[str]
     chunk_ranges: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     uncompressed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFooter:
-    """What a file's footer says; row groups of footers with equal `signature` may share one file.
+    """The footer of a file; row groups of footers with equal `signature` may be joined into one file.
 
     `data_end` is where the footer starts in the file, None if only its bytes were parsed.
     """
@@ -84,7 +82,7 @@ class ParquetFooter:
         return groups[index]
 
     def column_trees(self, index: int) -> list[tuple[Struct, Struct]]:
-        """Each leaf's ColumnChunk and ColumnMetaData in a row group."""
+        """Return each leaf's ColumnChunk and ColumnMetaData in a row group."""
         chunks = self.row_group_tree(index).elements(1, STRUCT) or ()
         return [(chunk, chunk.need(3, STRUCT)) for chunk in chunks]
 
@@ -100,7 +98,7 @@ def read_footer(file: Any, size: int | None = None) -> ParquetFooter:
 
 
 def read_footer_tree(file: Any, size: int | None = None) -> tuple[Struct, int]:
-    """The footer of an open file as it stands, to its last byte, and where it starts; nothing of it is checked yet."""
+    """Return the parsed footer of an open file and its offset; nothing in it is checked yet."""
     size = _size_of(file) if size is None else size
     if size < 12:
         raise FooterError(f"{size} bytes are too few for a Parquet file")
@@ -108,23 +106,23 @@ def read_footer_tree(file: Any, size: int | None = None) -> tuple[Struct, int]:
     if tail[-4:] == ENCRYPTED_MAGIC:
         raise FooterError("the footer is encrypted")
     if tail[-4:] != MAGIC:
-        raise FooterError("the file does not end as a Parquet file")
+        raise FooterError("the file does not end with the magic bytes of Parquet")
     length = int.from_bytes(tail[-8:-4], "little")
     if not 0 < length <= size - 12:
-        raise FooterError(f"a footer of {length} bytes is announced in a file of {size}")
+        raise FooterError(f"the footer length is {length} in a file of {size} bytes")
     if length > MAX_FOOTER_BYTES:
         raise FooterError(f"the footer has {length} bytes, more than {MAX_FOOTER_BYTES}")
     start = size - 8 - length
     raw = tail[-8 - length : -8] if length + 8 <= len(tail) else read_range(file, start, length)
-    return _whole_tree(raw), start
+    return _read_whole_struct(raw), start
 
 
 def parse_footer(raw: bytes, *, data_end: int | None = None) -> ParquetFooter:
-    """Parse the Thrift bytes of a footer; what is left over, missing, out of bounds or encrypted is a FooterError."""
-    return checked_footer(_whole_tree(raw), data_end)
+    """Parse the Thrift bytes of a footer; raise FooterError for missing, extra, out-of-bounds or encrypted parts."""
+    return checked_footer(_read_whole_struct(raw), data_end)
 
 
-def _whole_tree(raw: bytes) -> Struct:
+def _read_whole_struct(raw: bytes) -> Struct:
     tree, end = read_struct(raw, 0)
     if end != len(raw):
         raise FooterError(f"{len(raw) - end} bytes are left over after the footer")
@@ -132,15 +130,15 @@ def _whole_tree(raw: bytes) -> Struct:
 
 
 def read_range(file: Any, offset: int, length: int) -> bytes:
-    """Exactly the bytes [offset, offset + length) of an open file; fewer are a FooterError."""
+    """Return exactly the bytes [offset, offset + length) of an open file; raise FooterError if there are fewer."""
     if hasattr(file, "read_at"):
-        found = file.read_at(length, offset)
+        data = file.read_at(length, offset)
     else:
         file.seek(offset)
-        found = file.read(length)
-    if len(found) != length:
-        raise FooterError(f"{len(found)} of {length} bytes at {offset} could be read: the file is cut short")
-    return bytes(found)
+        data = file.read(length)
+    if len(data) != length:
+        raise FooterError(f"{len(data)} of {length} bytes at {offset} could be read: the file is truncated")
+    return bytes(data)
 
 
 def _size_of(file: Any) -> int:
@@ -151,7 +149,7 @@ def _size_of(file: Any) -> int:
 
 
 def checked_footer(tree: Struct, data_end: int | None) -> ParquetFooter:
-    """The footer of a tree; what is missing, out of bounds or encrypted is a FooterError."""
+    """Return the checked footer; raise FooterError for missing, out-of-bounds or encrypted parts."""
     if 8 in tree.fields or 9 in tree.fields:
         raise FooterError("columns are encrypted")
     created_by = (tree.get(6, BINARY) or b"").decode("utf-8", "replace")
@@ -170,12 +168,12 @@ def checked_footer(tree: Struct, data_end: int | None) -> ParquetFooter:
 
 
 def _check_writer(created_by: str) -> None:
-    found = _CREATED_BY.match(created_by)
-    if found is None:
+    match = _CREATED_BY.match(created_by)
+    if match is None:
         return
-    version = (int(found[2]), int(found[3])) if found[2] else (0, 0)
-    if version < _FIRST_TRUSTED[found[1]]:
-        raise FooterError(f"files of {created_by!r} need the mending that readers do by the writer's name")
+    version = (int(match[2]), int(match[3])) if match[2] else (0, 0)
+    if version < _FIRST_TRUSTED_VERSION[match[1]]:
+        raise FooterError(f"files of {created_by!r} have known faults that readers correct by the writer's name")
 
 
 def _column_orders(tree: Struct, leaf_count: int) -> tuple[int, ...] | None:
@@ -183,7 +181,7 @@ def _column_orders(tree: Struct, leaf_count: int) -> tuple[int, ...] | None:
     if orders is None:
         return None
     if len(orders) != leaf_count or any(len(order.fields) != 1 for order in orders):
-        raise FooterError("there is not one order per column")
+        raise FooterError("the number of column orders is not the number of columns")
     return tuple(next(iter(order.fields)) for order in orders)
 
 
@@ -198,7 +196,6 @@ def _row_group(
     ranges: list[tuple[int, int]] = []
     codecs: set[str] = set()
     dictionary: set[str] = set()
-    fallback: set[str] = set()
     uncompressed_bytes = 0
     for chunk, leaf in zip(chunks, leaves, strict=True):
         meta = _chunk_metadata(chunk, leaf, rows)
@@ -207,9 +204,8 @@ def _row_group(
         codec = meta.need(4, I32)
         codecs.add(CODECS[codec] if 0 <= codec < len(CODECS) else f"CODEC_{codec}")
         uncompressed_bytes += meta.need(6, I64)
-        held = _dictionary_held(meta)
-        if held is not None:
-            (dictionary if held else fallback).add(leaf.name)
+        if _only_dictionary_pages(meta):
+            dictionary.add(leaf.name)
     ordered = sorted(ranges)
     if any(left[1] > right[0] for left, right in pairwise(ordered)):
         raise FooterError(f"columns of row group {index} overlap")
@@ -222,7 +218,6 @@ def _row_group(
         compressed_bytes=sum(end - start for start, end in ranges),
         codecs=frozenset(codecs),
         dictionary_columns=frozenset(dictionary),
-        fallback_columns=frozenset(fallback),
         chunk_ranges=tuple(ranges),
         uncompressed_bytes=uncompressed_bytes,
     )
@@ -241,7 +236,7 @@ def _chunk_metadata(chunk: Struct, leaf: LeafColumn, rows: int) -> Struct:
     path = tuple(part.decode("utf-8", "surrogateescape") for part in meta.elements(3, BINARY) or ())
     type_id = meta.need(1, I32)
     if path != leaf.path or not 0 <= type_id < len(PHYSICAL_TYPES) or PHYSICAL_TYPES[type_id] != leaf.physical:
-        raise FooterError(f"a chunk of {'.'.join(path)!r} stands where {leaf.name!r} is expected")
+        raise FooterError(f"a column chunk of {'.'.join(path)!r} is in the position of {leaf.name!r}")
     values = meta.need(5, I64)
     if values < rows or (values != rows and not leaf.repeated):
         raise FooterError(f"column {leaf.name!r} has {values} values in {rows} rows")
@@ -256,28 +251,23 @@ def _check_types(tree: Struct, types: Mapping[int, int]) -> None:
 def _chunk_range(meta: Struct, leaf: LeafColumn, data_end: int | None) -> tuple[int, int]:
     start = meta.need(9, I64)
     dictionary = meta.get(11, I64)
-    # As every reader does: 0 means "no dictionary", and it can only stand before the data pages.
+    # As in every reader: 0 means "no dictionary", and a dictionary is always before the data pages.
     if dictionary is not None and 0 < dictionary < start:
         start = dictionary
     end = start + meta.need(7, I64)
     if start < len(MAGIC) or end <= start or (data_end is not None and end > data_end):
-        raise FooterError(f"column {leaf.name!r} is said to be at bytes {start} to {end}")
+        raise FooterError(f"column {leaf.name!r} has the invalid byte range {start} to {end}")
     if not start <= meta.need(9, I64) < end:
         raise FooterError(f"the data pages of column {leaf.name!r} are outside its range")
     return start, end
 
 
-def _dictionary_held(meta: Struct) -> bool | None:
-    """True if all data pages use the dictionary, False if only some do, None if none do or it cannot be told."""
+def _only_dictionary_pages(meta: Struct) -> bool:
+    """Whether all data pages use the dictionary; False also when the footer does not show it."""
     statistics = meta.elements(13, STRUCT)
     if statistics:
         used = {page.need(2, I32) for page in statistics if page.need(1, I32) in _DATA_PAGES and page.need(3, I32) > 0}
-        if not used & _DICTIONARY_ENCODINGS:
-            has_dictionary = any(page.need(1, I32) == 2 and page.need(3, I32) > 0 for page in statistics)
-            return False if has_dictionary and used else None
-        return used <= _DICTIONARY_ENCODINGS
+        return bool(used) and used <= _DICTIONARY_ENCODINGS
     encodings = set(meta.elements(2, I32) or ())
-    # Before RLE_DICTIONARY a dictionary page was PLAIN_DICTIONARY too, so that PLAIN can only mean a fall-back.
-    if _PLAIN_DICTIONARY in encodings:
-        return _PLAIN not in encodings
-    return None
+    # Before RLE_DICTIONARY, dictionary pages were PLAIN_DICTIONARY too, so PLAIN means that some data pages are plain.
+    return _PLAIN_DICTIONARY in encodings and _PLAIN not in encodings

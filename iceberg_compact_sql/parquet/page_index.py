@@ -1,4 +1,4 @@
-"""Page indexes and bloom filters of column chunks: found, checked, and moved with their pages."""
+"""Reads and checks page indexes and bloom filters of column chunks, and shifts their offsets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PageIndex:
     offset_index: bytes | None = None
 
     def shifted(self, shift: int) -> PageIndex:
-        """The same indexes for pages that stand `shift` bytes further on."""
+        """Return the same indexes for pages that are `shift` bytes further on."""
         if self.offset_index is None:
             return PageIndex()
         tree, _ = read_struct(self.offset_index, 0)
@@ -45,17 +45,17 @@ class PageIndex:
 
 
 def read_page_indexes(file: Any, footer: ParquetFooter, groups: Sequence[RowGroupInfo]) -> dict[int, list[PageIndex]]:
-    """Each chosen row group's page indexes by leaf, checked against its pages; damaged ones are left out."""
+    """Return the page indexes of row groups by leaf column, checked against the pages; damaged ones are left out."""
     wanted: dict[tuple[int, int, int], int] = {}
     ranges: list[tuple[int, int]] = []
     for group in groups:
         for leaf, (chunk, _) in enumerate(footer.column_trees(group.index)):
             for field_id in (4, 6):
-                place = _range(footer, chunk.get(field_id, I64), chunk.get(field_id + 1, I32), MAX_INDEX_BYTES)
-                if place is not None:
+                byte_range = _range(footer, chunk.get(field_id, I64), chunk.get(field_id + 1, I32), MAX_INDEX_BYTES)
+                if byte_range is not None:
                     wanted[group.index, leaf, field_id] = len(ranges)
-                    ranges.append(place)
-    found = read_ranges(file, ranges)
+                    ranges.append(byte_range)
+    contents = read_ranges(file, ranges)
     indexes: dict[int, list[PageIndex]] = {}
     for group in groups:
         indexes[group.index] = []
@@ -64,8 +64,8 @@ def read_page_indexes(file: Any, footer: ParquetFooter, groups: Sequence[RowGrou
             column_index = wanted.get((group.index, leaf, 6))
             indexes[group.index].append(
                 _checked(
-                    None if offset_index is None else found[offset_index],
-                    None if column_index is None else found[column_index],
+                    None if offset_index is None else contents[offset_index],
+                    None if column_index is None else contents[column_index],
                     group.chunk_ranges[leaf],
                     group.rows,
                 )
@@ -74,7 +74,7 @@ def read_page_indexes(file: Any, footer: ParquetFooter, groups: Sequence[RowGrou
 
 
 def bloom_filter_ranges(file: Any, footer: ParquetFooter, group: RowGroupInfo) -> dict[int, tuple[int, int]]:
-    """Where the bloom filters of a row group's leaves are, header included; damaged ones are left out."""
+    """Return the byte ranges of a row group's bloom filters by leaf, header included; damaged ones are left out."""
     ranges: dict[int, tuple[int, int]] = {}
     for leaf, (_, meta) in enumerate(footer.column_trees(group.index)):
         offset = meta.get(14, I64)
@@ -83,9 +83,9 @@ def bloom_filter_ranges(file: Any, footer: ParquetFooter, group: RowGroupInfo) -
         length = meta.get(15, I32)
         if length is None:
             length = _bloom_filter_length(file, footer, offset)
-        place = _range(footer, offset, length, MAX_BLOOM_FILTER_BYTES)
-        if place is not None:
-            ranges[leaf] = place
+        byte_range = _range(footer, offset, length, MAX_BLOOM_FILTER_BYTES)
+        if byte_range is not None:
+            ranges[leaf] = byte_range
     return ranges
 
 
@@ -114,29 +114,29 @@ def _checked(offset_index: bytes | None, column_index: bytes | None, chunk: tupl
     try:
         pages = _page_count(offset_index, chunk, rows)
         if column_index is not None:
-            tree = _whole(column_index)
+            tree = _read_whole_struct(column_index)
             if any(len(tree.get(field_id, LIST).values) != pages for field_id in (1, 2, 3)):
-                raise ThriftError("the column index has another number of pages")
+                raise ThriftError("the column index and the offset index have different numbers of pages")
     except (ThriftError, AttributeError):
         return PageIndex()
     return PageIndex(column_index, offset_index)
 
 
 def _page_count(offset_index: bytes, chunk: tuple[int, int], rows: int) -> int:
-    locations = _whole(offset_index).elements(1, STRUCT) or ()
+    locations = _read_whole_struct(offset_index).elements(1, STRUCT) or ()
     first_row = -1
     end = chunk[0]
     for location in locations:
         offset, length, row = location.need(1, I64), location.need(2, I32), location.need(3, I64)
         if offset < end or length <= 0 or offset + length > chunk[1] or not first_row < row < rows:
-            raise ThriftError("a page is said to be outside its chunk")
+            raise ThriftError("a page is outside its column chunk")
         end, first_row = offset + length, row
     if not locations or locations[0].need(3, I64) != 0:
         raise ThriftError("the offset index does not start at the first row")
     return len(locations)
 
 
-def _whole(data: bytes) -> Struct:
+def _read_whole_struct(data: bytes) -> Struct:
     tree, end = read_struct(data, 0)
     if end != len(data):
         raise ThriftError("bytes are left over")

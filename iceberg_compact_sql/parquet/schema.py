@@ -1,4 +1,4 @@
-"""The schema of a Parquet footer: its leaf columns, and what two files must share to hold each other's row groups."""
+"""The schema of a Parquet footer: its leaf columns, and a signature that files must share to be joined."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _CONVERTED: dict[int, Logical] = {
     21: ("INTERVAL",),
 }
 _MAP_KEY_VALUE, _CONVERTED_DECIMAL = 2, 5
-# These annotations say nothing that the physical type does not say already.
+# These annotations add nothing to the physical type.
 _REDUNDANT = {("INT32", ("INT", 32, True)), ("INT64", ("INT", 64, True))}
 
 
@@ -72,18 +72,18 @@ class LeafColumn:
 
 
 def read_schema(elements: Sequence[Struct]) -> tuple[tuple[LeafColumn, ...], Hashable]:
-    """The leaves in column order, and a signature that is equal for interchangeable schemas.
+    """Return the leaf columns in order, and a signature that is equal for interchangeable schemas.
 
-    Names, shape, repetition, field ids, physical and logical types count; the root's name and annotations that
-    repeat one another do not. A list that is no tree is a ThriftError.
+    Names, shape, repetition, field ids, physical and logical types count; the root's name and redundant
+    annotations do not. Raises ThriftError when the elements do not form a tree.
     """
     if not elements:
         raise ThriftError("the schema is empty")
     leaves: list[LeafColumn] = []
-    described: list[Hashable] = []
+    signature: list[Hashable] = []
     # One entry per open group: children still to come, path, optional above, repeated above.
     open_groups = [[elements[0].need(5, I32), (), False, False]]
-    described.append(open_groups[0][0])
+    signature.append(open_groups[0][0])
     for element in elements[1:]:
         while open_groups and open_groups[-1][0] == 0:
             open_groups.pop()
@@ -106,16 +106,16 @@ def read_schema(elements: Sequence[Struct]) -> tuple[tuple[LeafColumn, ...], Has
                 raise ThriftError(f"group {name!r} has no valid number of children")
             logical = _logical_type(element, None, repetition)
             open_groups.append([children, path, optional, repeated])
-            described.append((name, repetition, children, field_id, logical))
+            signature.append((name, repetition, children, field_id, logical))
         else:
             leaf = _leaf(element, len(leaves), path, field_id, repetition, optional, repeated)
             if children:
                 raise ThriftError(f"column {name!r} has both a type and children")
             leaves.append(leaf)
-            described.append((name, repetition, leaf.physical, leaf.type_length, field_id, leaf.logical))
+            signature.append((name, repetition, leaf.physical, leaf.type_length, field_id, leaf.logical))
     if any(group[0] for group in open_groups):
         raise ThriftError("the schema ends before its groups do")
-    return tuple(leaves), tuple(described)
+    return tuple(leaves), tuple(signature)
 
 
 def _leaf(
@@ -172,7 +172,7 @@ def _from_converted_type(element: Struct, repetition: int) -> Logical:
     if converted is None:
         return None
     if converted == _MAP_KEY_VALUE:
-        # On the repeated group inside a map it repeats what the map says; older writers put it on the map itself.
+        # On the repeated group inside a map it is redundant; older writers put it on the map itself.
         return None if repetition == REPEATED else ("MAP",)
     if converted == _CONVERTED_DECIMAL:
         return ("DECIMAL", element.need(8, I32), element.get(7, I32) or 0)

@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, read and written as a plain tree that keeps fields nobody here knows.
+"""Thrift's compact protocol, read and written as a plain tree that keeps unknown fields.
 
 >>> tree, end = read_struct(bytes.fromhex("15021806616263646566 00".replace(" ", "")), 0)
 >>> tree.get(1, I32), tree.get(2, BINARY), end
@@ -20,7 +20,7 @@ _BOOLEANS = (TRUE, FALSE)
 
 
 class FooterError(ValueError):
-    """The footer is not one that row groups can be copied by: decode the file, or fail it."""
+    """Row groups cannot be copied by this footer: the file must be decoded instead, or it is damaged."""
 
 
 class ThriftError(FooterError):
@@ -28,7 +28,7 @@ class ThriftError(FooterError):
 
 
 class ThriftList(NamedTuple):
-    """A list or set; booleans are kept as the bytes that stood in it (1 and 2, or 0, by writer)."""
+    """A list or set; booleans are kept as the bytes that the writer used (1, 2 or 0)."""
 
     element_type: int
     values: Sequence[Any]
@@ -54,42 +54,42 @@ class Struct:
         self.fields = fields
 
     def get(self, field_id: int, wire_type: int) -> Any:
-        """The field's value, or None if it is not there; another wire type is an error."""
-        found = self.fields.get(field_id)
-        if found is None:
+        """Return the field's value, or None if it is missing; raise for another wire type."""
+        field = self.fields.get(field_id)
+        if field is None:
             return None
-        if found[0] != wire_type and not (wire_type in _BOOLEANS and found[0] in _BOOLEANS):
-            raise ThriftError(f"field {field_id} has wire type {found[0]}, not {wire_type}")
-        return found[1]
+        if field[0] != wire_type and not (wire_type in _BOOLEANS and field[0] in _BOOLEANS):
+            raise ThriftError(f"field {field_id} has wire type {field[0]}, not {wire_type}")
+        return field[1]
 
     def need(self, field_id: int, wire_type: int) -> Any:
-        """The field's value; a missing field is an error."""
+        """Return the field's value; raise if it is missing."""
         value = self.get(field_id, wire_type)
         if value is None:
             raise ThriftError(f"required field {field_id} is missing")
         return value
 
     def elements(self, field_id: int, element_type: int) -> Sequence[Any] | None:
-        """The elements of a list field, or None if it is not there; another element type is an error."""
-        found = self.get(field_id, LIST)
-        if found is None:
+        """Return the elements of a list field, or None if it is missing; raise for another element type."""
+        elements = self.get(field_id, LIST)
+        if elements is None:
             return None
-        if found.element_type != element_type and found.values:
-            raise ThriftError(f"field {field_id} is a list of wire type {found.element_type}, not {element_type}")
-        values: Sequence[Any] = found.values
+        if elements.element_type != element_type and elements.values:
+            raise ThriftError(f"field {field_id} is a list of wire type {elements.element_type}, not {element_type}")
+        values: Sequence[Any] = elements.values
         return values
 
     def replaced(self, changes: Mapping[int, tuple[int, Any] | None]) -> Struct:
-        """A copy with fields set, or removed where the change is None; new fields take their place by id."""
+        """Return a copy with fields set, or removed where the change is None; fields stay in order of their ids."""
         fields = dict(self.fields)
-        grown = False
+        added = False
         for field_id, change in changes.items():
             if change is None:
                 fields.pop(field_id, None)
             else:
-                grown = grown or field_id not in fields
+                added = added or field_id not in fields
                 fields[field_id] = change
-        return Struct(dict(sorted(fields.items())) if grown else fields)
+        return Struct(dict(sorted(fields.items())) if added else fields)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Struct) and self.fields == other.fields
@@ -101,7 +101,7 @@ class Struct:
 
 
 def read_struct(buffer: bytes, position: int) -> tuple[Struct, int]:
-    """Read the struct that starts at `position`; returns it and where it ends.
+    """Read the struct that starts at `position`; return it and its end.
 
     Work and memory are bounded by the buffer's length: lengths beyond it, deep nesting, over-long integers and
     unknown wire types are a ThriftError.
@@ -113,7 +113,7 @@ def read_struct(buffer: bytes, position: int) -> tuple[Struct, int]:
 
 
 def write_struct(tree: Struct) -> bytes:
-    """The bytes of a tree, in the order of its fields."""
+    """Return the bytes of a tree, in the order of its fields."""
     out = bytearray()
     _write_struct(out, tree)
     return bytes(out)
@@ -189,21 +189,21 @@ def _read_value(buffer: bytes, position: int, wire_type: int, depth: int) -> tup
 def _take(buffer: bytes, position: int, size: int) -> tuple[bytes, int]:
     end = position + size
     if end > len(buffer):
-        raise ThriftError(f"{size} bytes are announced, {len(buffer) - position} are there")
+        raise ThriftError(f"{size} bytes are declared, {len(buffer) - position} are left")
     return buffer[position:end], end
 
 
 def _read_element(buffer: bytes, position: int, wire_type: int, depth: int) -> tuple[Any, int]:
-    # Inside collections a boolean is a byte of its own; it is kept as it stands.
+    # Inside collections a boolean is one byte; it is kept unchanged.
     if wire_type in _BOOLEANS:
         return buffer[position], position + 1
     return _read_value(buffer, position, wire_type, depth)
 
 
 def _check_count(buffer: bytes, position: int, count: int, depth: int) -> None:
-    # No element is shorter than a byte, so a count beyond the rest of the buffer cannot be honest.
+    # Each element has at least one byte, so a count above the remaining bytes is invalid.
     if count > len(buffer) - position:
-        raise ThriftError(f"{count} elements are announced, {len(buffer) - position} bytes are there")
+        raise ThriftError(f"{count} elements are declared, {len(buffer) - position} bytes are left")
     if depth > MAX_DEPTH:
         raise ThriftError(f"values are nested deeper than {MAX_DEPTH}")
 

@@ -1,1 +1,1 @@
-"""Which files are rewritten and why: pure functions, no I/O."""
+"""Decides which files are rewritten, in which groups, and why: pure functions, no I/O."""

@@ -1,21 +1,22 @@
-"""From an inventory and options to a plan: pure, and the same for the dry run and the run."""
+"""Makes a compaction plan from an inventory and options. Pure; a dry run and a run use the same plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from iceberg_compact_sql.events import reach
+from iceberg_compact_sql.plan.budget import Budget, Price
 from iceberg_compact_sql.plan.cost import Estimate, Prices, Throughput, Work, estimate
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, FileGroup
 from iceberg_compact_sql.plan.packing import pack_files
 from iceberg_compact_sql.plan.scoring import PartitionFacts, partition_facts, score
-from iceberg_compact_sql.plan.selection import judge_group, nothing_to_do, sort_files
+from iceberg_compact_sql.plan.selection import classify_files, files_text, judge_group, nothing_to_do
 from iceberg_compact_sql.table.inventory import TableInventory
 from iceberg_compact_sql.table.model import LiveDelete, LiveFile
-from iceberg_compact_sql.table.partitions import partition_key
-from iceberg_compact_sql.units import format_bytes, format_duration
+from iceberg_compact_sql.table.partition_keys import exact_partition_key
+from iceberg_compact_sql.units import format_duration
 
 _DEFAULT_THROUGHPUT = Throughput()
 
@@ -43,68 +44,78 @@ def plan_compaction(
     prices: Prices,
     throughput: Throughput = _DEFAULT_THROUGHPUT,
     where_given: bool = False,
+    accepted_paths: Collection[str] | None = None,
 ) -> CompactionPlan:
-    """The groups that a run rewrites, in their order, then those that were considered and left alone, with reasons.
+    """Return the groups to rewrite, in the order in which they run, then the skipped groups; each has a reason.
 
-    Reads nothing and knows no clock but `now_ms`. Planning again on what the plan is expected to leave selects
-    nothing, except where a limit (`max_files`, `max_group_files`, a budget) held the first plan back, or `rewrite_all`
-    asks for every file.
+    Reads no files and no clock. A second plan on the expected result selects nothing, unless a limit (`max_files`,
+    `max_group_files`, a budget) reduced the first plan, or `rewrite_all` selects every file.
+
+    With `accepted_paths` only these files are planned: an earlier plan accepted them, but they conflicted with a
+    concurrent change. Budgets do not apply to them again. A group is skipped only if a rewrite gains nothing.
     """
+    if accepted_paths is not None:
+        options = replace(
+            options, max_files=None, max_bytes=None, max_cost=None, time_budget_ms=None, min_score=None, idle_ms=None
+        )
     output_spec_id = inventory.default_spec_id if options.output_spec_id is None else options.output_spec_id
     drafts: list[_Draft] = []
-    for files in files_by_place(inventory, output_spec_id):
-        drafts.extend(_considered(inventory, files, options, now_ms))
+    for files in files_by_output_partition(inventory, output_spec_id):
+        if accepted_paths is not None:
+            files = [file for file in files if file.path in accepted_paths]
+        if files:
+            drafts.extend(_plan_partition(inventory, files, options, now_ms, accepted=accepted_paths is not None))
     drafts = _within_file_limit(inventory, drafts, options)
-    priced = [_priced(inventory, draft, options, output_spec_id, prices, throughput) for draft in drafts]
-    rewrites = _ordered([group for group in priced if group.action == "rewrite"], options)
+    file_groups = [_with_estimate(inventory, draft, options, output_spec_id, prices, throughput) for draft in drafts]
+    rewrites = _ordered([group for group in file_groups if group.action == "rewrite"], options)
     rewrites, over_budget = _within_budget(rewrites, options)
-    left_alone = [group for group in priced if group.action == "skip"]
-    groups = [*rewrites, *over_budget, *left_alone]
+    skipped = [group for group in file_groups if group.action == "skip"]
+    groups = [*rewrites, *over_budget, *skipped]
     reach("plan.decided", groups=len(groups), rewrites=len(rewrites), filtered=where_given)
     return CompactionPlan(
         inventory.state, options, tuple(replace(group, group_id=number) for number, group in enumerate(groups, 1))
     )
 
 
-def files_by_place(inventory: TableInventory, output_spec_id: int) -> Iterable[list[LiveFile]]:
-    """Files that are considered together: those of a partition of the output spec, and all files of other specs.
+def files_by_output_partition(inventory: TableInventory, output_spec_id: int) -> Iterable[list[LiveFile]]:
+    """Return the files in the lists that are planned together: one list for each partition of the output spec.
 
-    As in Iceberg, files of other specs join those whose partition values are all null, or all files of an
-    unpartitioned spec. Scan order is kept within a place, and places come in the order of their first file.
+    As in Iceberg, files of other specs are planned with the partition whose values are all null (in an unpartitioned
+    spec, with all files). Files keep their scan order, and the lists have the order of their first files.
     """
     spec = inventory.specs.get(output_spec_id)
-    elsewhere: tuple[Any, ...] = (None,) * (len(spec.fields) if spec is not None else 0)
-    places: dict[tuple[Any, ...], list[LiveFile]] = {}
+    all_null: tuple[Any, ...] = (None,) * (len(spec.fields) if spec is not None else 0)
+    partitions: dict[tuple[Any, ...], list[LiveFile]] = {}
     for file in inventory.files:
-        place = partition_key(file.partition) if file.spec_id == output_spec_id else elsewhere
-        found = places.get(place)
-        if found is None:
-            places[place] = [file]
+        key = exact_partition_key(file.partition) if file.spec_id == output_spec_id else all_null
+        files = partitions.get(key)
+        if files is None:
+            partitions[key] = [file]
         else:
-            found.append(file)
-    return places.values()
+            files.append(file)
+    return partitions.values()
 
 
-def _considered(
-    inventory: TableInventory, files: list[LiveFile], options: CompactionOptions, now_ms: int
+def _plan_partition(
+    inventory: TableInventory, files: list[LiveFile], options: CompactionOptions, now_ms: int, *, accepted: bool
 ) -> list[_Draft]:
-    """The groups of one place: those to rewrite and those refused, at least one."""
+    """Return the groups of one partition, to rewrite or to skip; at least one."""
     facts = partition_facts(inventory, files, options.target_bytes)
     points = score(facts, now_ms)
-    refusal = _place_refused(facts, points, options, now_ms)
+    refusal = _partition_refused(facts, points, options, now_ms)
     if refusal is not None:
         return [_Draft(points, tuple(files), False, refusal, len(files))]
-    sorted_files = sort_files(inventory, files, options)
-    drafts = [_Draft(points, refused, False, reason, len(refused)) for reason, refused in sorted_files.refused]
-    for group in pack_files(sorted_files.candidates, options.max_group_bytes, options.max_group_files):
-        verdict = judge_group(inventory, group, options)
+    classified = classify_files(inventory, files, options)
+    drafts = [_Draft(points, refused, False, reason, len(refused)) for reason, refused in classified.refused]
+    for group in pack_files(classified.candidates, options.max_group_bytes, options.max_group_files):
+        verdict = judge_group(inventory, group, options, accepted=accepted)
         drafts.append(_Draft(points, tuple(group), verdict.rewrite, verdict.reason, verdict.expected_files))
     if not drafts:
         drafts.append(_Draft(points, tuple(files), False, nothing_to_do(files, options), len(files)))
     return drafts
 
 
-def _place_refused(facts: PartitionFacts, points: float, options: CompactionOptions, now_ms: int) -> str | None:
+def _partition_refused(facts: PartitionFacts, points: float, options: CompactionOptions, now_ms: int) -> str | None:
     written_ms = facts.history.last_written_ms
     if options.idle_ms is not None and written_ms is not None and now_ms - written_ms < options.idle_ms:
         age = format_duration(max(0, now_ms - written_ms))
@@ -115,28 +126,28 @@ def _place_refused(facts: PartitionFacts, points: float, options: CompactionOpti
 
 
 def _within_file_limit(inventory: TableInventory, drafts: list[_Draft], options: CompactionOptions) -> list[_Draft]:
-    """Iceberg's walk: groups are taken until `max_files`, and the last one is cut, unless the cut gains nothing."""
+    """Keep groups until `max_files` is reached, as Iceberg does; the last one is cut, unless the cut gains nothing."""
     if options.max_files is None:
         return drafts
-    left = options.max_files
+    remaining = options.max_files
     limited: list[_Draft] = []
     for draft in drafts:
-        if not draft.rewrite or len(draft.files) <= left:
-            left -= len(draft.files) if draft.rewrite else 0
+        if not draft.rewrite or len(draft.files) <= remaining:
+            remaining -= len(draft.files) if draft.rewrite else 0
             limited.append(draft)
             continue
-        kept, rest = draft.files[:left], draft.files
+        kept, left_out = draft.files[:remaining], draft.files
         if kept:
-            verdict = judge_group(inventory, kept, options, cut=True)
+            verdict = judge_group(inventory, kept, options, accepted=True)
             if verdict.rewrite:
                 limited.append(_Draft(draft.score, kept, True, verdict.reason, verdict.expected_files))
-                left, rest = 0, draft.files[left:]
-        reason = f"{len(rest)} file{'' if len(rest) == 1 else 's'} left for another run: max_files {options.max_files}"
-        limited.append(_Draft(draft.score, rest, False, reason, len(rest)))
+                remaining, left_out = 0, draft.files[remaining:]
+        reason = f"{files_text(len(left_out))} left for another run: max_files {options.max_files}"
+        limited.append(_Draft(draft.score, left_out, False, reason, len(left_out)))
     return limited
 
 
-def _priced(
+def _with_estimate(
     inventory: TableInventory,
     draft: _Draft,
     options: CompactionOptions,
@@ -146,13 +157,13 @@ def _priced(
 ) -> FileGroup:
     deletes = _deletes_of(inventory, draft.files)
     first = draft.files[0]
-    at_home = all(file.spec_id == output_spec_id for file in draft.files)
+    in_output_spec = all(file.spec_id == output_spec_id for file in draft.files)
     group = FileGroup(
         group_id=0,
         spec_id=first.spec_id,
         output_spec_id=output_spec_id,
-        partition=first.partition if at_home else None,
-        partition_path=inventory.partition_path(first.spec_id, first.partition) if at_home else "",
+        partition=first.partition if in_output_spec else None,
+        partition_path=inventory.partition_path(first.spec_id, first.partition) if in_output_spec else "",
         action="rewrite" if draft.rewrite else "skip",
         reason=draft.reason,
         files=draft.files,
@@ -192,7 +203,7 @@ def _deletes_of(inventory: TableInventory, files: Sequence[LiveFile]) -> tuple[t
 
 
 def _copied(group: FileGroup, options: CompactionOptions) -> tuple[int, int]:
-    """Row groups large enough to be copied, and their bytes: those of files without deletes that stay in place."""
+    """Count the row groups that can be copied, and their bytes: large ones of files without deletes."""
     if options.copy == "never" or group.partition is None:
         return 0, 0
     count = copied_bytes = 0
@@ -230,32 +241,15 @@ def _best_first(group: FileGroup) -> tuple[float, float]:
 
 
 def _within_budget(groups: list[FileGroup], options: CompactionOptions) -> tuple[list[FileGroup], list[FileGroup]]:
-    """Groups in order for as long as the budgets last; one that does not fit leaves room for smaller ones after it."""
-    taken: list[FileGroup] = []
+    """Split the groups into those within the budgets and those over; a smaller group may fit after one that did not."""
+    budget = Budget(options.max_bytes, options.max_cost, options.time_budget_ms)
+    accepted_groups: list[FileGroup] = []
     refused: list[FileGroup] = []
-    used_bytes, used_cost, used_seconds = 0, 0.0, 0.0
-    budget_seconds = None if options.time_budget_ms is None else options.time_budget_ms / 1000
     for group in groups:
-        reason = None
-        if options.max_bytes is not None and used_bytes + group.input_bytes > options.max_bytes:
-            reason = (
-                f"{format_bytes(group.input_bytes)} on top of {format_bytes(used_bytes)} "
-                f"would exceed max_bytes {format_bytes(options.max_bytes)}"
-            )
-        elif options.max_cost is not None and used_cost + group.estimated_cost > options.max_cost:
-            reason = (
-                f"${group.estimated_cost:.6f} on top of ${used_cost:.6f} would exceed max_cost ${options.max_cost:g}"
-            )
-        elif budget_seconds is not None and used_seconds + group.estimated_seconds > budget_seconds:
-            reason = (
-                f"{format_duration(group.estimated_seconds * 1000)} on top of {format_duration(used_seconds * 1000)} "
-                f"would exceed time_budget {format_duration(budget_seconds * 1000)}"
-            )
-        if reason is not None:
+        price = Price(group.input_bytes, group.estimated_cost, group.estimated_seconds)
+        reason = budget.spend(price)
+        if reason is None:
+            accepted_groups.append(group)
+        else:
             refused.append(replace(group, action="skip", reason=reason))
-            continue
-        used_bytes += group.input_bytes
-        used_cost += group.estimated_cost
-        used_seconds += group.estimated_seconds
-        taken.append(group)
-    return taken, refused
+    return accepted_groups, refused

@@ -1,4 +1,4 @@
-"""What a rewrite takes: requests, bytes, seconds and dollars. Estimates, made from named constants."""
+"""Estimates the requests, bytes, seconds and dollars of a rewrite, from named constants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX
 from iceberg_compact_sql.errors import InvalidArgumentError
 
 _MB = 1024**2
-# Object stores are read and written in pieces of about this size; every piece is a request.
+# Object stores are read and written in requests of about this size.
 _REQUEST_BYTES = 8 * _MB
 
 
@@ -23,7 +23,7 @@ class Prices:
 
     @classmethod
     def from_settings(cls, conf: Mapping[str, str]) -> Prices:
-        """Prices as a session has them; a setting that is not a number at or above zero is refused by name."""
+        """Read the prices of a session; refuse a setting that is not a number of 0 or more."""
         given: dict[str, float] = {}
         for name in ("get_per_1000", "put_per_1000", "gb_second"):
             setting = f"{SETTING_PREFIX}price.{name}"
@@ -44,7 +44,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """How fast this cluster rewrites; measured figures replace the defaults of one core of a small machine."""
+    """How fast this cluster rewrites. The defaults are those of one core of a small machine."""
 
     decode_bytes_per_second: float = 40 * _MB
     copy_bytes_per_second: float = 400 * _MB
@@ -57,7 +57,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What has to be moved for one group of files."""
+    """The bytes and files that the rewrite of one group reads and writes."""
 
     data_files: int
     data_bytes: int
@@ -69,21 +69,21 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds that the group takes on the clock, and dollars for everything that it uses."""
+    """Elapsed seconds of a group, and dollars for its requests and its compute."""
 
     seconds: float
     dollars: float
 
 
 def estimate(work: Work, prices: Prices, throughput: Throughput) -> Estimate:
-    """The time and the price of a piece of work; both grow with bytes and with requests."""
+    """Estimate the time and the price of a rewrite; both grow with bytes and with requests."""
     decoded_bytes = work.data_bytes - work.copied_bytes + work.delete_bytes
     core_seconds = (
         decoded_bytes / throughput.decode_bytes_per_second
         + work.copied_bytes / throughput.copy_bytes_per_second
         + (work.data_files + work.delete_files + work.outputs) * throughput.seconds_per_file
     )
-    lanes = max(1, min(throughput.parallel_outputs, work.outputs))
+    parallel_outputs = max(1, min(throughput.parallel_outputs, work.outputs))
     reads = 2 * (work.data_files + work.delete_files) + (work.data_bytes + work.delete_bytes) // _REQUEST_BYTES
     writes = work.outputs + work.data_bytes // _REQUEST_BYTES
     dollars = (
@@ -91,4 +91,4 @@ def estimate(work: Work, prices: Prices, throughput: Throughput) -> Estimate:
         + writes / 1000 * prices.put_per_1000
         + core_seconds * throughput.memory_gb_per_core * prices.gb_second
     )
-    return Estimate(core_seconds / lanes + throughput.seconds_per_group, dollars)
+    return Estimate(core_seconds / parallel_outputs + throughput.seconds_per_group, dollars)

@@ -1,10 +1,11 @@
-"""A compaction plan as plain data: the same object serves the dry run and the run."""
+"""A compaction plan as plain data, for the dry run and the run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from iceberg_compact_sql.plan.layouts.order import ClusterOrder
 from iceberg_compact_sql.table.model import LiveDelete, LiveFile, PlannedState
 
 
@@ -15,6 +16,10 @@ class CompactionOptions:
     target_bytes: int
     min_file_bytes: int
     max_file_bytes: int
+    # How the groups are rewritten: the name of a runner in `engine/strategies`.
+    strategy: str = "binpack"
+    # The order of rows that a clustering strategy writes; None for `binpack`.
+    order: ClusterOrder | None = None
     min_input_files: int = 5
     delete_file_threshold: int | None = None
     delete_ratio_threshold: float = 0.3
@@ -34,7 +39,7 @@ class CompactionOptions:
 
     @property
     def sizes_text(self) -> str:
-        """Everything that decides how large the outputs of a partition come out, for the stamp of a run."""
+        """All options that decide the sizes of output files; recorded in the snapshot summary."""
         limits = (
             self.target_bytes,
             self.min_file_bytes,
@@ -46,16 +51,16 @@ class CompactionOptions:
 
     @property
     def roll_bytes(self) -> int:
-        """The writer's limit: halfway between target and maximum, as Iceberg rolls."""
+        """The size at which a writer starts a new file: halfway between target and maximum, as in Iceberg."""
         return self.target_bytes + (self.max_file_bytes - self.target_bytes) // 2
 
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files that are rewritten and committed together, or were considered and left alone.
+    """Files that are rewritten and committed together, or skipped.
 
-    `partition` is None for the group of files of other specs: their rows are spread over the partitions of
-    `output_spec_id` while they are rewritten. `deletes[i]` are the deletes that apply to `files[i]`.
+    `partition` is None for a group with files of other specs: each of their rows is written to its partition of
+    `output_spec_id`. `deletes[i]` are the deletes that apply to `files[i]`.
     """
 
     group_id: int
@@ -81,7 +86,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """Groups in the order in which they run; those with action 'rewrite' are exactly what a run rewrites."""
+    """Groups in the order in which they run. A run rewrites exactly those with the action 'rewrite'."""
 
     state: PlannedState
     options: CompactionOptions

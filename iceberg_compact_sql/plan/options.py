@@ -1,16 +1,15 @@
-"""From typed arguments and table properties to planning options: defaults that hang together, and their rules."""
+"""Makes planning options from typed arguments and table properties, and checks the rules between them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.errors import IcebergError, InvalidArgumentError
 from iceberg_compact_sql.plan.model import CompactionOptions
-from iceberg_compact_sql.units import format_bytes, parse_size
+from iceberg_compact_sql.table.properties import TARGET_FILE_BYTES, Property
+from iceberg_compact_sql.units import format_bytes
 
-TARGET_PROPERTY = "write.target-file-size-bytes"
-DEFAULT_TARGET_BYTES = 512 * 1024**2
 MIN_SIZE_RATIO = 0.75
 MAX_SIZE_RATIO = 1.8
 
@@ -25,15 +24,15 @@ def resolve_options(
     output_spec_id: int | None = None,
     **others: Any,
 ) -> CompactionOptions:
-    """Planning options with every default filled in; None means the default.
+    """Return planning options with every default filled in; None means the default.
 
-    Values are typed and bounded already, by the declarations of the procedure; here are the rules between them and
+    The declarations of the procedure have checked each value. This checks the rules between values and
     with the table. `others` are fields of `CompactionOptions` by their own names.
     """
     target_bytes = target_file_bytes(target, properties or {})
     min_file_bytes, max_file_bytes = size_limits(target_bytes, min_file_size, max_file_size)
     if output_spec_id is not None and spec_ids is not None and output_spec_id not in spec_ids:
-        known = ", ".join(str(known) for known in sorted(spec_ids))
+        known = ", ".join(str(spec_id) for spec_id in sorted(spec_ids))
         raise InvalidArgumentError(
             f"output_spec_id {output_spec_id} is not a spec of the table, which has: {known}",
             argument="output_spec_id",
@@ -50,18 +49,22 @@ def resolve_options(
 
 
 def size_limits(target_bytes: int, min_file_size: int | None, max_file_size: int | None) -> tuple[int, int]:
-    """The smallest and the largest size that a file may keep, on the right sides of the target."""
+    """Return the smallest and the largest size of a healthy file; refuse limits on the wrong side of the target."""
     smallest = int(target_bytes * MIN_SIZE_RATIO) if min_file_size is None else min_file_size
     largest = int(target_bytes * MAX_SIZE_RATIO) if max_file_size is None else max_file_size
-    for name, size, wrong, rule in (
-        ("min_file_size", smallest, smallest >= target_bytes, "below"),
-        ("max_file_size", largest, largest <= target_bytes, "above"),
+    for name, size, wrong, rule, sign, result in (
+        ("min_file_size", smallest, smallest >= target_bytes, "below", ">", "smaller than the min"),
+        ("max_file_size", largest, largest <= target_bytes, "above", "<", "larger than the max"),
     ):
         if wrong:
             raise InvalidArgumentError(
                 f"{name} {format_bytes(size)} must be {rule} target {format_bytes(target_bytes)}",
                 argument=name,
                 value=size,
+                iceberg=IcebergError(
+                    f"'target-file-size-bytes' ({target_bytes}) must be {sign} '{name.replace('_', '-')}-bytes' "
+                    f"({size}), all new files will be {result} threshold"
+                ),
             )
     return smallest, largest
 
@@ -69,19 +72,7 @@ def size_limits(target_bytes: int, min_file_size: int | None, max_file_size: int
 def target_file_bytes(
     target: int | None,
     properties: Mapping[str, str],
-    name: str = TARGET_PROPERTY,
-    default_bytes: int = DEFAULT_TARGET_BYTES,
+    target_property: Property[int] = TARGET_FILE_BYTES,
 ) -> int:
-    """The argument, else the table's property, else the default."""
-    if target is not None:
-        return target
-    text = properties.get(name)
-    if text is None:
-        return default_bytes
-    try:
-        target_bytes = parse_size(text)
-    except ValueError as error:
-        raise InvalidArgumentError(f"table property {name} {text!r} {error}", argument="target", value=text) from error
-    if target_bytes < 1:
-        raise InvalidArgumentError(f"table property {name} {text!r} must be above 0", argument="target", value=text)
-    return target_bytes
+    """Return the argument, else the table's property, else its default."""
+    return target_property.of(properties) if target is None else target

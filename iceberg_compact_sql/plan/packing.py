@@ -1,30 +1,41 @@
-"""How files become groups, and groups become output files: Iceberg's own arithmetic."""
+"""Packs files into groups and counts the output files of a group, as Iceberg does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from iceberg_compact_sql.plan.model import CompactionOptions
-
-# Iceberg spreads a remainder over the other outputs while they grow by less than this.
+# Iceberg adds a remainder to the other outputs if they grow by less than this factor.
 _LARGEST_GROWTH = 1.1
 
 
 class Sized(Protocol):
-    """Anything with a size: data files and delete files are packed alike."""
+    """A data file or delete file; both are packed by size."""
 
     @property
     def size_bytes(self) -> int: ...
+
+
+class SizeLimits(Protocol):
+    """The sizes that decide how many files a group becomes; options of a plan and the job of a rewrite have them."""
+
+    @property
+    def target_bytes(self) -> int: ...
+
+    @property
+    def min_file_bytes(self) -> int: ...
+
+    @property
+    def roll_bytes(self) -> int: ...
 
 
 _S = TypeVar("_S", bound=Sized)
 
 
 def pack_files(files: Sequence[_S], max_group_bytes: int, max_group_files: int | None) -> list[list[_S]]:
-    """Files cut into runs of at most `max_group_bytes` and `max_group_files`, order kept: next-fit, as Iceberg packs.
+    """Pack files in order into groups of at most `max_group_bytes` and `max_group_files` (next-fit, as in Iceberg).
 
-    No file is lost and none is in two groups. Only a file that is larger than a whole group exceeds the limit, alone.
+    Every file is in exactly one group. Only a single file that is larger than `max_group_bytes` exceeds the limit.
     """
     groups: list[list[_S]] = []
     current: list[_S] = []
@@ -41,34 +52,22 @@ def pack_files(files: Sequence[_S], max_group_bytes: int, max_group_files: int |
     return groups
 
 
-def expected_outputs(input_bytes: int, options: CompactionOptions) -> int:
-    """How many files a group of this size is rewritten into.
+def expected_outputs(input_bytes: int, limits: SizeLimits) -> int:
+    """Return how many files Iceberg writes for a group of this size.
 
+    >>> from iceberg_compact_sql.plan.model import CompactionOptions
     >>> mb = 1024**2
     >>> options = CompactionOptions(512 * mb, 384 * mb, 921 * mb)
     >>> [expected_outputs(size * mb, options) for size in (3, 512, 540, 600, 950, 1030)]
     [1, 1, 1, 2, 2, 2]
     """
-    target = options.target_bytes
+    target = limits.target_bytes
     if input_bytes < target:
         return 1
     whole, remainder = divmod(input_bytes, target)
     with_remainder = whole + (1 if remainder else 0)
-    if remainder > options.min_file_bytes:
+    if remainder > limits.min_file_bytes:
         return with_remainder
-    if input_bytes // whole < min(_LARGEST_GROWTH * target, float(options.roll_bytes)):
+    if input_bytes // whole < min(_LARGEST_GROWTH * target, float(limits.roll_bytes)):
         return whole
     return with_remainder
-
-
-def expected_sizes(input_bytes: int, options: CompactionOptions) -> tuple[int, ...]:
-    """The sizes that outputs are cut to: even where that leaves none too small, else full files and a rest.
-
-    An even cut below the minimum would make every output a candidate of the next run; one small rest alone is not.
-    """
-    count = expected_outputs(input_bytes, options)
-    even, odd_bytes = divmod(input_bytes, count)
-    if count == 1 or even >= options.min_file_bytes:
-        return (*([even + 1] * odd_bytes), *([even] * (count - odd_bytes)))
-    full = min(options.target_bytes, input_bytes)
-    return (*([full] * (count - 1)), input_bytes - full * (count - 1))

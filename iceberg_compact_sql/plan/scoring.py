@@ -1,4 +1,4 @@
-"""How badly a partition needs compaction: the score, the health and the gain, each by its own published formula."""
+"""The score, the health and the gain of a partition: how much it needs compaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRAGMENT_WEIGHT = 0.3
 AGE_WEIGHT, OLD_HOURS = 0.2, 24
 SMALL_WEIGHT, SMALL_BYTES = 0.2, 32 * _MB
 
-# The health, as Amoro counts it: points for sizes, equality and position deletes, and where each is at its worst.
+# Health by Amoro's formula: points for sizes, equality and position deletes, and the worst ratio of each.
 _HEALTH_FILES = 12
 _SIZE_POINTS, _EQUALITY_POINTS, _POSITION_POINTS = 40, 40, 20
 _WORST_EQUALITY_RATIO, _WORST_POSITION_RATIO = 0.1, 0.2
@@ -27,7 +27,7 @@ _WORST_EQUALITY_RATIO, _WORST_POSITION_RATIO = 0.1, 0.2
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """Figures of one partition that scores and reports are made from."""
+    """Figures of one partition, for scores and reports."""
 
     data_files: int
     data_bytes: int
@@ -48,7 +48,7 @@ class PartitionFacts:
 
     @property
     def deleted_rows_ratio(self) -> float:
-        """Rows that position deletes and vectors name, of all rows; equality deletes do not say how many they hit."""
+        """The share of rows that position deletes and deletion vectors delete; equality deletes do not give a count."""
         return min(1.0, self.position_deleted_rows / self.rows) if self.rows else 0.0
 
     @property
@@ -58,7 +58,7 @@ class PartitionFacts:
 
 
 def partition_facts(inventory: TableInventory, files: Sequence[LiveFile], target_bytes: int) -> PartitionFacts:
-    """Facts of the files of one partition."""
+    """Return the facts of the files of one partition."""
     small_below = min(SMALL_BYTES, int(target_bytes * MIN_SIZE_RATIO))
     mergeable_below = int(target_bytes * MIN_SIZE_RATIO)
     oversized_above = int(target_bytes * MAX_SIZE_RATIO)
@@ -82,26 +82,39 @@ def partition_facts(inventory: TableInventory, files: Sequence[LiveFile], target
 
 
 def score(facts: PartitionFacts, now_ms: int) -> float:
-    """0 to 1: file count, fragments (deletes a data file), hours since compaction and the share of small files.
+    """Return 0 to 1 from file count, delete files per data file, hours since compaction, and the share of small files.
 
     A partition that compaction could not improve scores 0, however large or old it is.
     """
     if not facts.worth_rewriting:
         return 0.0
-    since_ms = facts.history.last_compacted_ms
+    return weighted_score(
+        files=facts.data_files,
+        fragment_ratio=facts.fragment_ratio,
+        history=facts.history,
+        small_share=facts.small_files / facts.data_files,
+        now_ms=now_ms,
+    )
+
+
+def weighted_score(
+    *, files: int, fragment_ratio: float, history: PartitionHistory, small_share: float, now_ms: int
+) -> float:
+    """Return the sum of the four parts of a score; an unknown age counts as old."""
+    since_ms = history.last_compacted_ms
     if since_ms is None:
-        since_ms = facts.history.first_written_ms
+        since_ms = history.first_written_ms
     hours = OLD_HOURS if since_ms is None else max(0, now_ms - since_ms) / _HOUR_MS
     return (
-        min(facts.data_files / MANY_FILES, 1.0) * FILE_COUNT_WEIGHT
-        + min(facts.fragment_ratio, 1.0) * FRAGMENT_WEIGHT
+        min(files / MANY_FILES, 1.0) * FILE_COUNT_WEIGHT
+        + min(fragment_ratio, 1.0) * FRAGMENT_WEIGHT
         + min(hours / OLD_HOURS, 1.0) * AGE_WEIGHT
-        + facts.small_files / facts.data_files * SMALL_WEIGHT
+        + small_share * SMALL_WEIGHT
     )
 
 
 def health(facts: PartitionFacts, target_bytes: int) -> int:
-    """0 to 100 by Amoro's formula; one file, or an empty partition, is healthy."""
+    """Return 0 to 100 by Amoro's formula; one file, or an empty partition, is healthy."""
     healthy_bytes = target_bytes * MIN_SIZE_RATIO
     penalty = 0.0
     if facts.data_files > 1:
@@ -117,24 +130,24 @@ def health(facts: PartitionFacts, target_bytes: int) -> int:
 
 
 def files_saved(facts: PartitionFacts, target_bytes: int) -> int:
-    """Files fewer after small ones are merged: OpenHouse's gain."""
+    """Return how many fewer files there are after a merge of small files, by OpenHouse's formula."""
     return max(0, facts.mergeable_files - math.ceil(facts.mergeable_bytes / target_bytes))
 
 
 def distinct_deletes(inventory: TableInventory, files: Sequence[LiveFile]) -> list[LiveDelete]:
-    """Every delete that applies to one of the files, once."""
+    """Return every delete that applies to one of the files, once."""
     if not inventory.has_deletes:
         return []
-    found: dict[tuple[str, int | None], LiveDelete] = {}
-    # Files of one partition share their deletes: a tuple that was looked at need not be again.
-    looked_at: dict[int, Sequence[LiveDelete]] = {}
+    distinct: dict[tuple[str, int | None], LiveDelete] = {}
+    # Files of one partition share one tuple of deletes: read each tuple once.
+    read_tuples: dict[int, Sequence[LiveDelete]] = {}
     for file in files:
         deletes = inventory.deletes_for(file)
-        if deletes and id(deletes) not in looked_at:
-            looked_at[id(deletes)] = deletes
+        if deletes and id(deletes) not in read_tuples:
+            read_tuples[id(deletes)] = deletes
             for delete in deletes:
-                found[(delete.path, delete.content_offset)] = delete
-    return list(found.values())
+                distinct[(delete.path, delete.content_offset)] = delete
+    return list(distinct.values())
 
 
 def _norm(value: float, worst: float) -> float:

@@ -1,4 +1,4 @@
-"""Which files are worth rewriting, and the sentence that says why or why not."""
+"""Selects the files and groups to rewrite, and gives the reason as a sentence."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from iceberg_compact_sql.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
-    """The files of one partition by what may be done with them; each file is in exactly one list."""
+class ClassifiedFiles:
+    """The files of one partition as candidates, healthy files and refused files; each file is in exactly one list."""
 
     candidates: tuple[LiveFile, ...]
     healthy: tuple[LiveFile, ...]
-    # Files that are never touched, with the reason.
+    # Files that are never rewritten, with the reason.
     refused: tuple[tuple[str, tuple[LiveFile, ...]], ...] = ()
 
 
@@ -31,11 +31,11 @@ class Verdict:
     expected_files: int
 
 
-def sort_files(inventory: TableInventory, files: Sequence[LiveFile], options: CompactionOptions) -> Sorted:
-    """Candidates by Iceberg's rule: too small, too large, or too many rows deleted; with `rewrite_all`, every file.
+def classify_files(inventory: TableInventory, files: Sequence[LiveFile], options: CompactionOptions) -> ClassifiedFiles:
+    """Select candidates by Iceberg's rule: too small, too large, or too many deletes; with `rewrite_all`, every file.
 
-    Files that this version cannot rewrite are never candidates: other formats, encrypted ones, and single rows that
-    are larger than a file may be, as these cannot be split.
+    Files that this version cannot rewrite are never candidates: other formats than Parquet, encrypted files, and
+    oversized files of a single row, which cannot be split.
     """
     candidates: list[LiveFile] = []
     healthy: list[LiveFile] = []
@@ -45,59 +45,64 @@ def sort_files(inventory: TableInventory, files: Sequence[LiveFile], options: Co
     for file in files:
         if file.file_format != "PARQUET" or file.encrypted:
             refused.setdefault(_unsupported(file), []).append(file)
-        elif file.size_bytes > largest and file.rows == 1 and not everything and not deletes_help(inventory, file):
+        elif (
+            file.size_bytes > largest
+            and file.rows == 1
+            and not everything
+            and not has_effective_deletes(inventory, file)
+        ):
             refused.setdefault("of a single row: cannot be split", []).append(file)
         elif (
             everything
             or file.size_bytes < smallest
             or file.size_bytes > largest
-            or (with_deletes and trips_deletes(inventory, file, options))
+            or (with_deletes and has_too_many_deletes(inventory, file, options))
         ):
             candidates.append(file)
         else:
             healthy.append(file)
-    return Sorted(
+    return ClassifiedFiles(
         tuple(candidates),
         tuple(healthy),
-        tuple((_counted(found, why), tuple(found)) for why, found in refused.items()),
+        tuple((f"{files_text(len(members))} {why}", tuple(members)) for why, members in refused.items()),
     )
 
 
 def judge_group(
-    inventory: TableInventory, files: Sequence[LiveFile], options: CompactionOptions, *, cut: bool = False
+    inventory: TableInventory, files: Sequence[LiveFile], options: CompactionOptions, *, accepted: bool = False
 ) -> Verdict:
-    """Whether a packed group of candidates is rewritten.
+    """Decide whether a packed group of candidates is rewritten.
 
-    Iceberg's rule first: enough files, enough content, too much content, or deletes. Then ours: something must come
-    of it. As many files out as in, none of them too large and no delete to apply, is work for nothing, and so would
-    the next run be: such a group is left alone, so that a second run finds nothing to do. So is one that a single
-    compaction of ours wrote for the same sizes, as when files of several specs met in one partition. `cut` says that
-    `max_files` took files away from a group that was kept: only the gain is asked for.
+    First Iceberg's rule: enough files, enough content, too much content, or deletes. Then our own rule: a rewrite must
+    gain something. Fewer files, a file to split or a delete to apply is a gain. Without a gain the group is skipped, so
+    that a second run has nothing to do. Files that one of our compactions wrote for the same sizes are skipped too.
+    With `accepted` only the second rule applies: the group was accepted before it lost files to `max_files` or to
+    another writer.
     """
     count, total_bytes = len(files), sum(file.size_bytes for file in files)
     outputs = min(expected_outputs(total_bytes, options), max(1, sum(file.rows for file in files)))
     if options.rewrite_all:
         return Verdict(True, f"rewrite_all: {_described(files)} rewritten into {outputs}", outputs)
     with_deletes = files if inventory.has_deletes else ()
-    tripped = [file for file in with_deletes if trips_deletes(inventory, file, options)]
+    over_threshold = [file for file in with_deletes if has_too_many_deletes(inventory, file, options)]
     enough_files = count > 1 and count >= options.min_input_files
     enough_content = count > 1 and total_bytes > options.target_bytes
     too_much_content = total_bytes > options.max_file_bytes
-    if not (enough_files or enough_content or too_much_content or tripped or cut):
+    if not (enough_files or enough_content or too_much_content or over_threshold or accepted):
         return Verdict(False, _too_few(files, options), count)
     oversized = any(file.size_bytes > options.max_file_bytes for file in files)
-    helped = bool(tripped) or any(deletes_help(inventory, file) for file in with_deletes)
-    if not (outputs < count or oversized or helped):
-        sentence = f"{_described(files)}: {outputs} would come out for {count}, no gain"
+    applies_deletes = bool(over_threshold) or any(has_effective_deletes(inventory, file) for file in with_deletes)
+    if not (outputs < count or oversized or applies_deletes):
+        sentence = f"{_described(files)}: a rewrite would write {files_text(outputs)}, no gain"
         return Verdict(False, sentence, count)
-    if not helped and inventory.made_by_one_run(files, options.sizes_text):
+    if not applies_deletes and inventory.made_by_one_run(files, options.sizes_text):
         return Verdict(
             False, f"{_described(files)}, written by one compaction for the same sizes: nothing to gain", count
         )
-    return Verdict(True, _why_rewritten(inventory, files, tripped, outputs, options), outputs)
+    return Verdict(True, _why_rewritten(inventory, files, over_threshold, outputs, options), outputs)
 
 
-def trips_deletes(inventory: TableInventory, file: LiveFile, options: CompactionOptions) -> bool:
+def has_too_many_deletes(inventory: TableInventory, file: LiveFile, options: CompactionOptions) -> bool:
     """Whether a file has too many deletes, by the number of delete files or by the known share of deleted rows."""
     if file.rows > 0:
         share = inventory.known_deleted_rows(file) / file.rows
@@ -105,15 +110,15 @@ def trips_deletes(inventory: TableInventory, file: LiveFile, options: Compaction
             return True
     if options.delete_file_threshold is None:
         return False
-    # A threshold of 0 would have every file rewritten for ever: one delete is the least that can be applied.
+    # With a threshold of 0 every run would rewrite every file, so at least one delete is required.
     return len(effective_deletes(inventory, file)) >= max(1, options.delete_file_threshold)
 
 
 def effective_deletes(inventory: TableInventory, file: LiveFile) -> Sequence[LiveDelete]:
-    """The deletes that may really name a row of the file, so that rewriting it gets rid of them.
+    """Return the deletes that can delete a row of the file, so that a rewrite makes them obsolete for it.
 
-    By its sequence number a partition-wide position delete also applies to a compacted file that keeps its old
-    number; but it was written before that file existed, and cannot name it.
+    By sequence number a partition-scoped position delete also applies to a compacted file, which keeps its old
+    sequence number. But the delete was written before that file existed, and cannot contain its path.
     """
     deletes = inventory.deletes_for(file)
     added = file.file_sequence_number
@@ -122,20 +127,20 @@ def effective_deletes(inventory: TableInventory, file: LiveFile) -> Sequence[Liv
     return [d for d in deletes if d.kind is DeleteKind.EQUALITY or d.file_scoped or d.sequence_number >= added]
 
 
-def deletes_help(inventory: TableInventory, file: LiveFile) -> bool:
+def has_effective_deletes(inventory: TableInventory, file: LiveFile) -> bool:
     return inventory.has_deletes and bool(effective_deletes(inventory, file))
 
 
 def nothing_to_do(files: Sequence[LiveFile], options: CompactionOptions) -> str:
     """`3 files, all within 384 MB to 921.6 MB: nothing to do`."""
     span = f"within {format_bytes(options.min_file_bytes)} to {format_bytes(options.max_file_bytes)}"
-    return f"{_files(len(files))}, {'all ' if len(files) > 1 else ''}{span}: nothing to do"
+    return f"{files_text(len(files))}, {'all ' if len(files) > 1 else ''}{span}: nothing to do"
 
 
 def _why_rewritten(
     inventory: TableInventory,
     files: Sequence[LiveFile],
-    tripped: Sequence[LiveFile],
+    over_threshold: Sequence[LiveFile],
     outputs: int,
     options: CompactionOptions,
 ) -> str:
@@ -151,28 +156,28 @@ def _why_rewritten(
     else:
         causes += [f"{small} {below}"] if small else []
         causes += [f"{large} {above}"] if large else []
-    if tripped:
-        causes.append(_why_tripped(inventory, tripped, options))
-    elif inventory.has_deletes and (helped := sum(1 for file in files if deletes_help(inventory, file))):
-        causes.append(f"{helped} with deletes to apply")
+    if over_threshold:
+        causes.append(_threshold_reason(inventory, over_threshold, options))
+    elif inventory.has_deletes and (count := sum(1 for file in files if has_effective_deletes(inventory, file))):
+        causes.append(f"{count} with deletes to apply")
     return f"{_described(files)}, {', '.join(causes)}: {action} {outputs}"
 
 
-def _why_tripped(inventory: TableInventory, tripped: Sequence[LiveFile], options: CompactionOptions) -> str:
-    rows = sum(file.rows for file in tripped)
-    deleted = sum(inventory.known_deleted_rows(file) for file in tripped)
+def _threshold_reason(inventory: TableInventory, over_threshold: Sequence[LiveFile], options: CompactionOptions) -> str:
+    rows = sum(file.rows for file in over_threshold)
+    deleted = sum(inventory.known_deleted_rows(file) for file in over_threshold)
     if rows and deleted / rows >= options.delete_ratio_threshold:
         threshold = f"delete_ratio_threshold {options.delete_ratio_threshold:g}"
-        return f"{len(tripped)} with {deleted / rows:.0%} of rows deleted ({threshold})"
-    most = max(len(effective_deletes(inventory, file)) for file in tripped)
+        return f"{len(over_threshold)} with {deleted / rows:.0%} of rows deleted ({threshold})"
+    most = max(len(effective_deletes(inventory, file)) for file in over_threshold)
     counted = "1 delete file" if most == 1 else f"up to {most} delete files"
-    return f"{len(tripped)} with {counted} (delete_file_threshold {options.delete_file_threshold})"
+    return f"{len(over_threshold)} with {counted} (delete_file_threshold {options.delete_file_threshold})"
 
 
 def _too_few(files: Sequence[LiveFile], options: CompactionOptions) -> str:
     if len(files) == 1:
         return f"{_described(files)}, alone: nothing to merge it with"
-    return f"{_files(len(files))}, fewer than min_input_files {options.min_input_files}"
+    return f"{files_text(len(files))}, fewer than min_input_files {options.min_input_files}"
 
 
 def _unsupported(file: LiveFile) -> str:
@@ -181,14 +186,11 @@ def _unsupported(file: LiveFile) -> str:
     return f"of format {file.file_format}: left alone, only Parquet is rewritten"
 
 
-def _counted(files: Sequence[LiveFile], why: str) -> str:
-    return f"{_files(len(files))} {why}"
-
-
 def _described(files: Sequence[LiveFile]) -> str:
     average = sum(file.size_bytes for file in files) / len(files)
-    return f"{_files(len(files))} of {format_bytes(average)}{' on average' if len(files) > 1 else ''}"
+    return f"{files_text(len(files))} of {format_bytes(average)}{' on average' if len(files) > 1 else ''}"
 
 
-def _files(count: int) -> str:
+def files_text(count: int) -> str:
+    """`1 file`, `3 files`."""
     return f"{count} file{'' if count == 1 else 's'}"

@@ -1,6 +1,8 @@
-"""`CALL compact_table(...)`: many files into few, deletes applied, no row changed."""
+"""`CALL compact_table(...)`: merge small files and apply deletes; rows never change."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.call.declaration import (
@@ -10,30 +12,123 @@ from iceberg_compact_sql.call.declaration import (
     MIN_FILE_SIZE,
     MIN_INPUT_FILES,
     TABLE,
-    Alias,
     Arguments,
+    IcebergForm,
     Kind,
     Parameter,
     Procedure,
     Row,
     columns,
 )
+from iceberg_compact_sql.errors import IcebergError, InvalidArgumentError
+from iceberg_compact_sql.plan.layouts.order import STRATEGY_NAMES
+
+if TYPE_CHECKING:
+    from iceberg_compact_sql.actions.compact_request import CompactRequest, CompactResult
+    from iceberg_compact_sql.plan.model import CompactionPlan
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
-    """Plan, and unless it is a dry run rewrite, prove and commit.
+    """Plan the compaction; without dry_run also rewrite the files, verify them and commit.
 
-    Commits REPLACE snapshots only: the table's rows are the same before and after. Running it again right after is a
-    no-op.
+    Commits REPLACE snapshots only: the table's rows are the same before and after. A second run right after it changes
+    nothing.
     """
-    from iceberg_compact_sql.actions.compact import Compaction
-    from iceberg_compact_sql.plan.rows import dry_run_rows
+    from iceberg_compact_sql.actions.compact import compact, plan_compact
 
-    compaction = Compaction.prepare(context, arguments)
-    plan = compaction.plan()
+    request = request_of(arguments)
     if arguments["dry_run"]:
-        return dry_run_rows(plan)
-    return [compaction.execute(plan).row()]
+        return dry_run_rows(plan_compact(request, context))
+    return [result_row(compact(request, context))]
+
+
+def request_of(arguments: Arguments) -> CompactRequest:
+    """Return the request of the action from the bound arguments."""
+    from iceberg_compact_sql.actions.compact_request import CompactRequest
+
+    if arguments["sort_order"] is not None and arguments["strategy"] == "binpack" and "strategy" in arguments.given:
+        sentence = "Cannot set rewrite mode, it has already been set to BIN-PACK"
+        raise InvalidArgumentError(
+            f"{sentence}: strategy => 'binpack' does not sort",
+            argument="sort_order",
+            value=arguments["sort_order"],
+            hint="Leave out sort_order, or choose a strategy that sorts.",
+            iceberg=IcebergError(sentence),
+        )
+    return CompactRequest(
+        table=arguments["table"],
+        branch=arguments["branch"],
+        where=arguments["where"],
+        strategy=arguments["strategy"],
+        sort_order=arguments["sort_order"],
+        target_bytes=arguments["target"],
+        min_file_bytes=arguments["min_file_size"],
+        max_file_bytes=arguments["max_file_size"],
+        min_input_files=arguments["min_input_files"],
+        delete_file_threshold=arguments["delete_file_threshold"],
+        delete_ratio_threshold=arguments["delete_ratio_threshold"],
+        max_group_bytes=arguments["max_group_size"],
+        max_group_files=arguments["max_group_files"],
+        max_files=arguments["max_files"],
+        rewrite_all=arguments["rewrite_all"],
+        job_order=arguments["job_order"],
+        output_spec_id=arguments["output_spec_id"],
+        idle_ms=arguments["idle"],
+        min_score=arguments["min_score"],
+        max_bytes=arguments["max_bytes"],
+        max_cost_dollars=arguments["max_cost"],
+        time_budget_ms=arguments["time_budget"],
+        partial_progress=arguments["partial_progress"],
+        max_commits=arguments["max_commits"],
+        max_failed_commits=arguments["max_failed_commits"],
+        max_concurrent_groups=arguments["max_concurrent_groups"],
+        use_starting_sequence_number=arguments["use_starting_sequence_number"],
+        remove_dangling_deletes=arguments["remove_dangling_deletes"],
+        copy=arguments["copy"],
+        copy_min_row_group_bytes=arguments["copy_min_row_group_size"],
+        verify=arguments["verify"],
+        write_options=arguments["options"],
+        claim=arguments["claim"],
+    )
+
+
+def result_row(result: CompactResult) -> Row:
+    """Return the result of a run in the order of the columns."""
+    return (
+        result.rewritten_data_files,
+        result.added_data_files,
+        result.rewritten_bytes,
+        result.failed_data_files,
+        result.removed_delete_files,
+        result.added_bytes,
+        result.rows,
+        result.copied_row_groups,
+        result.groups,
+        result.commits,
+        result.snapshot_id,
+        result.elapsed_ms,
+    )
+
+
+def dry_run_rows(plan: CompactionPlan) -> list[Row]:
+    """Return one row for each group that would be rewritten or is skipped."""
+    return [
+        (
+            group.group_id,
+            group.partition_path,
+            group.spec_id,
+            group.action,
+            group.reason,
+            len(group.files),
+            len(group.distinct_deletes) if any(group.deletes) else 0,
+            group.input_bytes,
+            group.expected_files,
+            group.copied_row_groups,
+            group.estimated_seconds,
+            group.estimated_cost,
+        )
+        for group in plan.groups
+    ]
 
 
 PROCEDURE = Procedure(
@@ -44,7 +139,7 @@ PROCEDURE = Procedure(
         Parameter(
             "target",
             Kind.SIZE,
-            "size of output files",
+            "target size of the output files",
             default_text="`write.target-file-size-bytes`, else 512 MB",
             minimum=1,
             option="target-file-size-bytes",
@@ -53,16 +148,16 @@ PROCEDURE = Procedure(
         Parameter(
             "where",
             Kind.STRING,
-            "which files: a boolean expression over the table's columns; chooses files, never rows",
+            "a filter over the table's columns that selects files, never single rows",
             example="\"day >= DATE '2026-01-01'\"",
         ),
         BRANCH,
         Parameter(
             "strategy",
             Kind.CHOICE,
-            "how rows are arranged; only binpack for now",
+            "how rows are arranged in the output; only binpack is supported so far",
             default="binpack",
-            choices=("binpack", "sort", "zorder", "hilbert"),
+            choices=STRATEGY_NAMES,
         ),
         MIN_FILE_SIZE,
         MAX_FILE_SIZE,
@@ -70,14 +165,14 @@ PROCEDURE = Procedure(
         Parameter(
             "delete_file_threshold",
             Kind.INT,
-            "a file with at least so many delete files is rewritten",
+            "rewrite a file that has at least this many delete files",
             minimum=0,
             option="delete-file-threshold",
         ),
         Parameter(
             "delete_ratio_threshold",
             Kind.DOUBLE,
-            "a file with at least this share of deleted rows is rewritten",
+            "rewrite a file when at least this share of its rows is deleted",
             default=0.3,
             above=0,
             maximum=1,
@@ -86,25 +181,29 @@ PROCEDURE = Procedure(
         Parameter(
             "max_group_size",
             Kind.SIZE,
-            "most bytes that are rewritten and committed together",
+            "maximum bytes in one group; a group is committed as a whole",
             default=100 * 1024**3,
             default_text="100 GB",
             minimum=1,
             option="max-file-group-size-bytes",
         ),
         Parameter(
-            "max_group_files", Kind.LONG, "most files in one group", minimum=1, option="max-file-group-input-files"
+            "max_group_files", Kind.LONG, "maximum files in one group", minimum=1, option="max-file-group-input-files"
         ),
         Parameter(
-            "max_files", Kind.LONG, "most files rewritten by this call", minimum=1, option="max-files-to-rewrite"
+            "max_files", Kind.LONG, "maximum files that this call rewrites", minimum=1, option="max-files-to-rewrite"
         ),
         Parameter(
-            "rewrite_all", Kind.BOOLEAN, "rewrite every file, whatever its size", default=False, option="rewrite-all"
+            "rewrite_all",
+            Kind.BOOLEAN,
+            "rewrite every file, regardless of its size",
+            default=False,
+            option="rewrite-all",
         ),
         Parameter(
             "job_order",
             Kind.CHOICE,
-            "which groups go first",
+            "the order in which groups are rewritten",
             default="none",
             choices=("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc", "score-desc"),
             option="rewrite-job-order",
@@ -119,7 +218,7 @@ PROCEDURE = Procedure(
         Parameter(
             "max_commits",
             Kind.INT,
-            "most commits with partial_progress",
+            "maximum commits with partial_progress",
             default=10,
             minimum=1,
             option="partial-progress.max-commits",
@@ -127,7 +226,7 @@ PROCEDURE = Procedure(
         Parameter(
             "max_failed_commits",
             Kind.INT,
-            "failed commits that partial_progress puts up with",
+            "failed commits that are allowed with partial_progress",
             default_text="= max_commits",
             minimum=0,
             option="partial-progress.max-failed-commits",
@@ -135,48 +234,63 @@ PROCEDURE = Procedure(
         Parameter(
             "max_concurrent_groups",
             Kind.INT,
-            "groups rewritten at the same time",
-            default_text="what the cluster runs at once",
+            "groups that are rewritten at the same time",
+            default_text="as many as the cluster can run",
             minimum=1,
             option="max-concurrent-file-group-rewrites",
         ),
         Parameter(
             "use_starting_sequence_number",
             Kind.BOOLEAN,
-            "outputs keep the planned snapshot's sequence number, so that equality deletes that arrive meanwhile apply",
+            "give outputs the sequence number of the planned snapshot, so that concurrent equality deletes still apply",
             default=True,
             option="use-starting-sequence-number",
         ),
         Parameter(
             "remove_dangling_deletes",
             Kind.BOOLEAN,
-            "deletes that apply to nothing any more go in the same commit",
+            "remove delete files that no longer apply to any data file, in the same commit",
             default=True,
             option="remove-dangling-deletes",
         ),
-        Parameter("idle", Kind.AGE, "leave partitions alone that were written to within this age", example="'1h'"),
+        Parameter("idle", Kind.AGE, "skip partitions that were written within this duration", example="'1h'"),
         Parameter(
-            "min_score", Kind.DOUBLE, "only partitions whose score reaches it", minimum=0, maximum=1, example="0.5"
+            "min_score",
+            Kind.DOUBLE,
+            "rewrite only partitions with at least this score",
+            minimum=0,
+            maximum=1,
+            example="0.5",
         ),
-        Parameter("max_bytes", Kind.SIZE, "take the best groups first and stop at so many input bytes", minimum=1),
-        Parameter("max_cost", Kind.DOUBLE, "take the best groups first and stop at so many dollars", above=0),
+        Parameter("max_bytes", Kind.SIZE, "rewrite the best groups first and stop at this many input bytes", minimum=1),
         Parameter(
-            "time_budget", Kind.AGE, "start no group that is not expected to finish in time", minimum=1, example="'30m'"
+            "max_cost", Kind.DOUBLE, "rewrite the best groups first and stop at this estimated cost in dollars", above=0
         ),
         Parameter(
-            "copy", Kind.CHOICE, "copy whole row groups where possible", default="auto", choices=("auto", "never")
+            "time_budget",
+            Kind.AGE,
+            "start only groups that are expected to finish within this time",
+            minimum=1,
+            example="'30m'",
+        ),
+        Parameter(
+            "copy",
+            Kind.CHOICE,
+            "auto: copy whole row groups where possible; never: decode everything",
+            default="auto",
+            choices=("auto", "never"),
         ),
         Parameter(
             "verify",
             Kind.CHOICE,
-            "proof before commit: row counts always, contents with checksum",
+            "check before the commit; rows: row counts; checksum: row counts and row contents",
             default="checksum",
             choices=("checksum", "rows"),
         ),
         Parameter(
             "options",
             Kind.MAP,
-            "Iceberg's option names, and `write.*` and `compression` for this run",
+            "options under Iceberg's names; `write.*` and `compression` apply to this run",
             default={},
             example="map('min-input-files', '2')",
         ),
@@ -184,7 +298,7 @@ PROCEDURE = Procedure(
         Parameter(
             "output_spec_id",
             Kind.INT,
-            "partition spec of the outputs",
+            "partition spec of the output files",
             default_text="the table's current spec",
             minimum=0,
             option="output-spec-id",
@@ -192,7 +306,7 @@ PROCEDURE = Procedure(
         Parameter(
             "copy_min_row_group_size",
             Kind.SIZE,
-            "row groups of at least this size are copied, smaller ones are gathered",
+            "copy row groups of at least this size; smaller ones are decoded and merged",
             default=8 * 1024**2,
             default_text="8 MB",
             minimum=1,
@@ -201,10 +315,10 @@ PROCEDURE = Procedure(
         Parameter(
             "claim",
             Kind.BOOLEAN,
-            "hold a lease on the table, so that a second compaction is refused at once",
+            "hold a lease on the table, so that a second compaction with claim is refused",
             default=False,
         ),
-        Parameter("sort_order", Kind.STRING, "columns for strategy sort; refused until clustering is there"),
+        Parameter("sort_order", Kind.STRING, "columns for strategy sort; not supported yet"),
     ),
     columns=columns(
         "rewritten_data_files_count int, added_data_files_count int, rewritten_bytes_count bigint, "
@@ -218,7 +332,7 @@ PROCEDURE = Procedure(
     ),
     run=run,
     example="CALL compact_table('db.events', target => '512MB')",
-    aliases=(Alias("rewrite_data_files", ("table", "strategy", "sort_order", "options", "where", "branch")),),
+    iceberg=IcebergForm("rewrite_data_files", ("table", "strategy", "sort_order", "options", "where", "branch"), 5),
     table_function=True,
     option_prefixes=("write.",),
     option_names=("compression",),

@@ -1,4 +1,4 @@
-"""`CALL restore_quarantine(...)`: what expire_snapshots and remove_orphans moved aside, brought back."""
+"""`CALL restore_quarantine(...)`: restore files that expire_snapshots or remove_orphans moved to quarantine."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ from iceberg_compact_sql.call.declaration import DRY_RUN, TABLE, Arguments, Proc
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
-    """Move quarantined files back to where they were; one whose place is taken stays aside.
+    """Move quarantined files back to their original paths, or list them in a dry run."""
+    from iceberg_compact_sql.actions.restore import RestoreRequest, plan_restore, restore
 
-    The table's metadata is not changed: expired snapshots are still in the metadata files of the log.
-    """
-    from iceberg_compact_sql.reclaim import quarantine
-    from iceberg_compact_sql.storage.stores import Stores
-
-    table = context.open_table(arguments["table"]).table
-    stores = Stores(table.io)
-    quarantined, _ = quarantine.runs(stores, table.metadata)
-    if arguments["dry_run"]:
-        return [(file.original, file.size_bytes, False) for file in quarantine.still_aside(stores, quarantined)]
-    return [(file.original, file.size_bytes, back) for file, back in quarantine.restore(stores, quarantined)]
+    request = RestoreRequest(table=arguments["table"])
+    result = (plan_restore if arguments["dry_run"] else restore)(request, context)
+    return [(file.path, file.size_bytes, file.restored) for file in result.files]
 
 
 PROCEDURE = Procedure(
     name="restore_quarantine",
-    summary="Bring back the files that expire_snapshots or remove_orphans moved aside with quarantine.",
+    summary="Restore the files that expire_snapshots or remove_orphans moved to quarantine.",
     parameters=(TABLE, DRY_RUN),
     columns=columns("file_location string, bytes bigint, restored boolean"),
     dry_run_columns=columns("file_location string, bytes bigint, restored boolean"),

@@ -2,62 +2,91 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.call.declaration import (
     BRANCH,
     DRY_RUN,
     TABLE,
     Arguments,
+    IcebergForm,
     Kind,
     Parameter,
     Procedure,
     Row,
     columns,
 )
+from iceberg_compact_sql.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from iceberg_compact_sql.actions.rewrite_manifests import ManifestsRequest, ManifestsResult
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
-    """Commit a REPLACE snapshot with the same files in better manifests; a no-op where nothing is to be gained."""
-    from iceberg_compact_sql.actions.writable import new_stamp, settled, writable_table
-    from iceberg_compact_sql.commit.rewrite_manifests import RegroupRequest, plan_regrouping, regroup_manifests
-    from iceberg_compact_sql.table.inventory import branch_head
+    """Commit a REPLACE snapshot with the same files in fewer manifests; do nothing if that saves nothing."""
+    from iceberg_compact_sql.actions.rewrite_manifests import plan_manifests, rewrite_manifests
 
-    opened = writable_table(context, arguments["table"])
-    branch = arguments["branch"]
-    head = branch_head(opened.table.metadata, branch)
-    request = RegroupRequest(arguments["spec_id"], tuple(arguments["sort_by"] or ()))
-    if arguments["dry_run"] or head is None:
-        planned = plan_regrouping(opened.table, request, branch=branch)
-        return [(planned.replaced, planned.made, None)]
-    attempted, done = regroup_manifests(opened.table, request, branch=branch, summary=new_stamp())
-    snapshot_id = settled(attempted.outcome, attempted.snapshot_id, attempted.detail)
-    if snapshot_id is not None:
-        context.refresh(opened)
-    return [(done.replaced, done.made, snapshot_id)]
+    request = request_of(arguments)
+    return [result_row((plan_manifests if arguments["dry_run"] else rewrite_manifests)(request, context))]
+
+
+def request_of(arguments: Arguments) -> ManifestsRequest:
+    """Return the request; in Iceberg's form the default spec is the current one, and sort_by must not be empty."""
+    from iceberg_compact_sql.actions.rewrite_manifests import ManifestsRequest
+
+    if arguments.iceberg_form and arguments["sort_by"] == ():
+        raise InvalidArgumentError(
+            "sort_by must not be empty when provided",
+            argument="sort_by",
+            value=(),
+            hint="Name partition fields, as in array('day'), or leave it out.",
+        )
+    return ManifestsRequest(
+        table=arguments["table"],
+        branch=arguments["branch"],
+        spec_id=arguments["spec_id"],
+        sort_by=tuple(arguments["sort_by"] or ()),
+        current_spec_only=arguments.iceberg_form,
+    )
+
+
+def result_row(result: ManifestsResult) -> Row:
+    """Return the result of a run or a dry run in the order of the columns."""
+    return result.rewritten_manifests, result.added_manifests, result.snapshot_id
 
 
 def check_fields(context: Context, arguments: Arguments) -> None:
     """Refuse a spec or partition fields that the table does not have."""
-    from iceberg_compact_sql.commit.rewrite_manifests import RegroupRequest, check_request
+    from iceberg_compact_sql.actions.rewrite_manifests import check_manifests
 
-    if arguments["sort_by"] or arguments["spec_id"] is not None:
-        metadata = context.open_table(arguments["table"]).table.metadata
-        check_request(metadata, RegroupRequest(arguments["spec_id"], tuple(arguments["sort_by"] or ())))
+    check_manifests(request_of(arguments), context)
 
 
 PROCEDURE = Procedure(
     name="rewrite_manifests",
-    summary="Write the table's manifests anew, clustered by partition and of the target size.",
+    summary="Rewrite the table's manifests to the target size, clustered by partition.",
     parameters=(
         TABLE,
-        Parameter("spec_id", Kind.INT, "only manifests of this partition spec", default_text="all", minimum=0),
+        Parameter(
+            "spec_id",
+            Kind.INT,
+            "rewrite only manifests of this partition spec",
+            default_text="all; in Iceberg's form the current one",
+            minimum=0,
+        ),
         BRANCH,
         DRY_RUN,
-        Parameter("use_caching", Kind.BOOLEAN, "accepted for Iceberg's sake; nothing is cached", default=False),
+        Parameter(
+            "use_caching",
+            Kind.BOOLEAN,
+            "accepted for compatibility with Iceberg and ignored: nothing is cached",
+            default=False,
+        ),
         Parameter(
             "sort_by",
             Kind.STRINGS,
-            "partition fields by which the entries are clustered first",
+            "partition fields that order the entries first",
             default_text="the spec's own order",
             example="array('day', 'region_bucket')",
         ),
@@ -67,4 +96,5 @@ PROCEDURE = Procedure(
     run=run,
     example="CALL rewrite_manifests('db.events')",
     check=check_fields,
+    iceberg=IcebergForm("rewrite_manifests", ("table", "use_caching", "spec_id", "sort_by"), 2),
 )

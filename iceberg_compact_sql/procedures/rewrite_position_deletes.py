@@ -1,6 +1,8 @@
-"""`CALL rewrite_position_deletes(...)`: many small position delete files into few, without rows that delete nothing."""
+"""`CALL rewrite_position_deletes(...)`: merge small position delete files and drop entries without a live file."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.call.declaration import (
@@ -10,8 +12,8 @@ from iceberg_compact_sql.call.declaration import (
     MIN_FILE_SIZE,
     MIN_INPUT_FILES,
     TABLE,
-    Alias,
     Arguments,
+    IcebergForm,
     Kind,
     Parameter,
     Procedure,
@@ -19,16 +21,46 @@ from iceberg_compact_sql.call.declaration import (
     columns,
 )
 
+if TYPE_CHECKING:
+    from iceberg_compact_sql.actions.merge_position_deletes import PositionDeletesRequest, PositionDeletesResult
+
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
-    """Commit a REPLACE snapshot in which the same rows are deleted by fewer files; a no-op where nothing is to do."""
-    from iceberg_compact_sql.actions.merge_position_deletes import DeleteMerge
+    """Commit a REPLACE snapshot in which fewer files delete the same rows; do nothing if there is nothing to merge."""
+    from iceberg_compact_sql.actions import merge_position_deletes as actions
 
-    merge = DeleteMerge.prepare(context, arguments)
-    groups = merge.plan()
-    if arguments["dry_run"] or not groups:
-        return [merge.planned_row(groups)]
-    return [merge.execute(groups)]
+    request = request_of(arguments)
+    action = actions.plan_position_deletes if arguments["dry_run"] else actions.rewrite_position_deletes
+    return [result_row(action(request, context))]
+
+
+def request_of(arguments: Arguments) -> PositionDeletesRequest:
+    """Return the request of the action from the bound arguments."""
+    from iceberg_compact_sql.actions.merge_position_deletes import PositionDeletesRequest
+
+    return PositionDeletesRequest(
+        table=arguments["table"],
+        branch=arguments["branch"],
+        where=arguments["where"],
+        target_bytes=arguments["target"],
+        min_file_bytes=arguments["min_file_size"],
+        max_file_bytes=arguments["max_file_size"],
+        min_input_files=arguments["min_input_files"],
+        max_group_bytes=arguments["max_group_size"],
+        rewrite_all=arguments["rewrite_all"],
+        where_by_partition=arguments.iceberg_form,
+    )
+
+
+def result_row(result: PositionDeletesResult) -> Row:
+    """Return the result of a run or a dry run in the order of the columns."""
+    return (
+        result.rewritten_delete_files,
+        result.added_delete_files,
+        result.rewritten_bytes,
+        result.added_bytes,
+        result.snapshot_id,
+    )
 
 
 _RESULT = columns(
@@ -38,17 +70,23 @@ _RESULT = columns(
 
 PROCEDURE = Procedure(
     name="rewrite_position_deletes",
-    summary="Merge small position delete files of each partition and drop rows that point at no live file.",
+    summary="Merge small position delete files of each partition and drop entries that point at no live file.",
     parameters=(
         TABLE,
-        Parameter("where", Kind.STRING, "which partitions: those with files that may match the expression"),
+        Parameter(
+            "where",
+            Kind.STRING,
+            "a filter that selects partitions with files that may match; in Iceberg's form only partition values count",
+        ),
         BRANCH,
-        Parameter("options", Kind.MAP, "Iceberg's option names", default={}, example="map('rewrite-all', 'true')"),
+        Parameter(
+            "options", Kind.MAP, "options under Iceberg's names", default={}, example="map('rewrite-all', 'true')"
+        ),
         DRY_RUN,
         Parameter(
             "target",
             Kind.SIZE,
-            "size of delete files",
+            "target size of delete files",
             default_text="`write.delete.target-file-size-bytes`, else 64 MB",
             minimum=1,
             option="target-file-size-bytes",
@@ -59,7 +97,7 @@ PROCEDURE = Procedure(
         Parameter(
             "max_group_size",
             Kind.SIZE,
-            "most bytes that are merged at once",
+            "maximum bytes that are merged at once",
             default_text="8 times target",
             minimum=1,
             option="max-file-group-size-bytes",
@@ -72,5 +110,5 @@ PROCEDURE = Procedure(
     dry_run_columns=_RESULT,
     run=run,
     example="CALL rewrite_position_deletes('db.events')",
-    aliases=(Alias("rewrite_position_delete_files", ("table", "options", "where")),),
+    iceberg=IcebergForm("rewrite_position_delete_files", ("table", "options", "where"), 4),
 )

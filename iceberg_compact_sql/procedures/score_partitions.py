@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.call.declaration import BRANCH, TABLE, Arguments, Kind, Parameter, Procedure, Row, columns
+from iceberg_compact_sql.units import utc_time
+
+if TYPE_CHECKING:
+    from iceberg_compact_sql.plan.partition_scores import PartitionScore
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
-    """A row a partition; reads manifests only and changes nothing."""
-    from iceberg_compact_sql.plan.cost import Prices
-    from iceberg_compact_sql.plan.options import target_file_bytes
-    from iceberg_compact_sql.plan.rows import score_rows
-    from iceberg_compact_sql.table.inventory import read_inventory
+    """Return one row for each partition; reads only manifests and changes nothing."""
+    from iceberg_compact_sql.actions.score import ScoreRequest, score
 
-    opened = context.open_table(arguments["table"])
-    where = context.read_where(arguments["where"], opened.table)
-    inventory = read_inventory(opened.table, arguments["branch"], where)
-    target_bytes = target_file_bytes(arguments["target"], opened.table.metadata.properties)
-    return score_rows(
-        inventory,
-        target_bytes=target_bytes,
-        now_ms=context.now_ms,
-        prices=Prices.from_settings(context.view.conf),
+    request = ScoreRequest(
+        table=arguments["table"],
+        branch=arguments["branch"],
+        target_bytes=arguments["target"],
+        where=arguments["where"],
+    )
+    return [score_row(partition) for partition in score(request, context).partitions]
+
+
+def score_row(score: PartitionScore) -> Row:
+    """Return a partition's score in the order of the columns."""
+    return (
+        score.partition,
+        score.spec_id,
+        score.data_files,
+        score.data_bytes,
+        score.rows,
+        score.small_files,
+        score.average_file_bytes,
+        score.delete_files,
+        score.deleted_rows_ratio,
+        score.fragment_ratio,
+        utc_time(score.last_written_ms),
+        utc_time(score.last_compacted_ms),
+        score.score,
+        score.health,
+        score.files_saved,
+        score.cost_dollars,
+        score.recommendation,
     )
 
 
@@ -33,12 +56,12 @@ PROCEDURE = Procedure(
         Parameter(
             "target",
             Kind.SIZE,
-            "the size that files should have",
+            "the size that files should have; smaller files count as small",
             default_text="`write.target-file-size-bytes`, else 512 MB",
             minimum=1,
         ),
         BRANCH,
-        Parameter("where", Kind.STRING, "which files count: a boolean expression over the table's columns"),
+        Parameter("where", Kind.STRING, "a filter over the table's columns that selects the files to score"),
     ),
     columns=columns(
         "partition string, spec_id int, data_files bigint, data_bytes bigint, rows bigint, small_files bigint, "

@@ -1,30 +1,33 @@
-"""The live entries of a manifest as plain values, with nothing made for each entry that planning does not need."""
+"""Reads the live entries of a manifest as plain values, and only the fields that planning needs."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 
+from iceberg_compact_sql.events import ThreadPool
 from iceberg_compact_sql.pyiceberg_internals.avro.read_columns import read_columns
+from iceberg_compact_sql.pyiceberg_internals.manifest_lists import first_row_id
+from iceberg_compact_sql.storage.request_limit import request_limit
 
 _DELETED = ManifestEntryStatus.DELETED.value
 _ADDED = ManifestEntryStatus.ADDED.value
 
-# Object stores take tens of milliseconds to answer; a manifest has 8 MB unless the table says otherwise.
-_READ_AT_ONCE = 8
+# Manifests that were read and not used yet; one has 8 MB by default.
+_AHEAD_BYTES = 64 * 1024**2
 
-# Field ids of the specification: of the entry, of its file, and of the statistics of the file's columns.
+# Field ids of the specification: of the manifest entry, of its file, and of the file's column statistics.
 _ENTRY = (0, 1, 3, 4)
-_FILE = (100, 101, 102, 103, 104, 131, 132, 140, 134, 135, 143, 144, 145)
+_FILE = (100, 101, 102, 103, 104, 131, 132, 140, 134, 135, 143, 144, 145, 142)
 _METRICS = (109, 110, 137, 125, 128)
 
-# Positions in the list that `read_live_records` gives for each data or delete file.
+# Positions in the list that `read_live_records` yields for each data or delete file.
 _STATUS, SNAPSHOT_ID, SEQUENCE, FILE_SEQUENCE = range(len(_ENTRY))
 (
     PATH,
@@ -40,6 +43,7 @@ _STATUS, SNAPSHOT_ID, SEQUENCE, FILE_SEQUENCE = range(len(_ENTRY))
     REFERENCED_PATH,
     CONTENT_OFFSET,
     CONTENT_SIZE,
+    FIRST_ROW_ID,
 ) = range(len(_ENTRY), len(_ENTRY + _FILE))
 VALUE_COUNTS, NULL_COUNTS, NAN_COUNTS, LOWER_BOUNDS, UPPER_BOUNDS = range(
     len(_ENTRY + _FILE), len(_ENTRY + _FILE + _METRICS)
@@ -47,27 +51,34 @@ VALUE_COUNTS, NULL_COUNTS, NAN_COUNTS, LOWER_BOUNDS, UPPER_BOUNDS = range(
 
 
 def read_ahead(manifests: Sequence[ManifestFile], io: FileIO) -> Iterator[tuple[ManifestFile, Callable[[], bytes]]]:
-    """The manifests in order, each with a call that gives its bytes or raises; the next ones are read meanwhile."""
+    """Yield the manifests in order, each with a function that returns its bytes or raises; reads ahead."""
     reads = [(manifest, partial(read_contents, manifest, io)) for manifest in manifests]
     if len(reads) < 2:
         yield from reads
         return
-    pool = ThreadPoolExecutor(_READ_AT_ONCE, "manifests")
+    at_once = min(request_limit().requests, len(reads))
+    pool = ThreadPool(at_once, "manifests")
     try:
         waiting = deque(reads)
         under_way: deque[tuple[ManifestFile, Future[bytes]]] = deque()
+        size_bytes = 0
         while waiting or under_way:
-            while waiting and len(under_way) < _READ_AT_ONCE:
-                manifest, read = waiting.popleft()
+            while waiting and len(under_way) < at_once:
+                manifest, read = waiting[0]
+                if under_way and size_bytes + manifest.manifest_length > _AHEAD_BYTES:
+                    break
+                waiting.popleft()
+                size_bytes += manifest.manifest_length
                 under_way.append((manifest, pool.submit(read)))
             ready, contents = under_way.popleft()
+            size_bytes -= ready.manifest_length
             yield ready, contents.result
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def read_contents(manifest: ManifestFile, io: FileIO) -> bytes:
-    """The bytes of a manifest; fewer than its list says are an error."""
+    """Return the bytes of a manifest; raise if there are fewer than the manifest list says."""
     with io.new_input(manifest.manifest_path).open() as stream:
         contents = stream.read()
     if len(contents) < manifest.manifest_length:
@@ -76,13 +87,14 @@ def read_contents(manifest: ManifestFile, io: FileIO) -> bytes:
 
 
 def read_live_records(manifest: ManifestFile, contents: bytes, *, metrics: bool) -> Iterator[list[Any]]:
-    """The live entries of a manifest in its order, a list of values each; positions are the constants of this module.
+    """Yield a list of values for each live entry of a manifest, in order; positions are the constants of this module.
 
-    Sequence numbers and snapshot ids are inherited as the specification says. Without `metrics` the column
-    statistics are passed over, and the lists end before them.
+    Sequence numbers, snapshot ids and row ids are inherited as the specification says. Without `metrics` the column
+    statistics are skipped, and the lists end before them.
     """
     manifest_sequence = manifest.sequence_number
     manifest_snapshot = manifest.added_snapshot_id
+    following = first_row_id(manifest)
     live = 0
     for values in read_columns(contents, _ENTRY + _FILE + (_METRICS if metrics else ())):
         status = values[_STATUS]
@@ -96,12 +108,17 @@ def read_live_records(manifest: ManifestFile, contents: bytes, *, metrics: bool)
             if values[FILE_SEQUENCE] is None:
                 values[FILE_SEQUENCE] = manifest_sequence
         live += 1
+        if following is None:
+            values[FIRST_ROW_ID] = None
+        elif values[FIRST_ROW_ID] is None:
+            values[FIRST_ROW_ID] = following
+            following += values[ROWS]
         yield values
     listed = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
     if live < listed:
-        raise EOFError(f"it has {live} live entries, its list says {listed}")
+        raise EOFError(f"it has {live} live entries, but the manifest list says {listed}")
 
 
 def int_map(value: Mapping[int, Any] | None) -> Mapping[int, Any]:
-    """A statistics map that is there or not, as a map."""
+    """Return a statistics map, empty if there is none."""
     return value if value is not None else {}

@@ -1,4 +1,4 @@
-"""Writing manifests and manifest lists with every field that was read, in the types that the spec and Java use."""
+"""Writes manifests with all fields that were read, in the types of the spec and of Java."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     PartitionFieldSummary,
-    write_manifest_list,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -37,19 +36,22 @@ from pyiceberg.types import (
     NestedField,
     PrimitiveType,
     StructType,
+    UUIDType,
 )
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
 from iceberg_compact_sql.errors import UnsupportedError
-from iceberg_compact_sql.pyiceberg_internals.avro.map_writer import with_quick_maps
+from iceberg_compact_sql.format_versions import require_writable, rules_of
+from iceberg_compact_sql.parquet.uuid_order import uuid_orders_agree
+from iceberg_compact_sql.pyiceberg_internals.avro.map_writer import with_fast_maps
 from iceberg_compact_sql.units import EXACT_DECIMALS
 
-# pyiceberg's schemas say list<long>; the spec and Java say list<int>, and Java fails on the other.
+# pyiceberg's schemas have list<long>. The spec and Java have list<int>, and Java fails on list<long>.
 _EQUALITY_IDS = NestedField(
     135, "equality_ids", ListType(element_id=136, element_type=IntegerType(), element_required=True), required=False
 )
 _REFERENCED_DATA_FILE = 143
-# Fields of the v3 layout that a v2 manifest carries only where some entry has a value for them.
+# Fields of the v3 layout that are in a v2 manifest only if an entry has a value for them.
 _OPTIONAL_POSITIONS = {
     field.field_id: position
     for position, field in enumerate(DATA_FILE_TYPE[3].fields)
@@ -70,10 +72,10 @@ class WrittenManifest:
     rows: tuple[int, int, int]
     min_sequence_number: int | None
     inherits_sequence_number: bool
-    partitions: tuple[PartitionFieldSummary, ...]
+    partitions: tuple[PartitionFieldSummary, ...] | None
 
     def listed(self, snapshot_id: int, sequence_number: int) -> ManifestFile:
-        """The record for the manifest list of the snapshot that adds this manifest."""
+        """Return the entry for the manifest list of the snapshot that adds this manifest."""
         lowest = self.min_sequence_number
         if lowest is None or (self.inherits_sequence_number and sequence_number < lowest):
             lowest = sequence_number
@@ -91,28 +93,28 @@ class WrittenManifest:
             existing_rows_count=self.rows[0],
             added_rows_count=self.rows[1],
             deleted_rows_count=self.rows[2],
-            partitions=list(self.partitions),
+            partitions=None if self.partitions is None else list(self.partitions),
             key_metadata=None,
         )
 
 
 def spec_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
-    """The newest schema that has the most source columns of a spec: they may be dropped from the current one."""
+    """Return the newest schema with the most source columns of a spec: the current schema may have dropped them."""
     needed = {field.source_id for field in spec.fields}
     newest_first = [metadata.schema(), *sorted(metadata.schemas, key=lambda schema: -schema.schema_id)]
     return max(newest_first, key=lambda schema: len(needed & set(schema.field_ids)))
 
 
 def partition_struct(metadata: TableMetadata, spec: PartitionSpec) -> StructType:
-    """The partition type of a spec; every field is optional, as Java writes it and as void transforms need it."""
+    """Return the partition type of a spec; all fields are optional, as in Java and for void transforms."""
     newest_first = [metadata.schema(), *sorted(metadata.schemas, key=lambda schema: -schema.schema_id)]
     fields = []
     for field in spec.fields:
         source = next((s.find_field(field.source_id) for s in newest_first if field.source_id in s.field_ids), None)
         if source is None:
             raise UnsupportedError(
-                f"partition field '{field.name}' of spec {spec.spec_id} has a source column that no schema of the "
-                "table knows any more",
+                f"partition field '{field.name}' of spec {spec.spec_id} has a source column that is in no schema of "
+                "the table",
                 hint="Rewrite the files of that spec with the engine that wrote them first.",
             )
         fields.append(
@@ -122,15 +124,20 @@ def partition_struct(metadata: TableMetadata, spec: PartitionSpec) -> StructType
 
 
 def partition_value(field_type: PrimitiveType, value: Any) -> Any:
-    """A partition value as the Avro writer takes it: days, microseconds, decimals of the type's scale."""
+    """Convert a partition value for the Avro writer: days, microseconds, decimals with the scale of the type."""
+    if isinstance(value, Decimal) and isinstance(field_type, DecimalType):
+        return value.quantize(Decimal((0, (1,), -field_type.scale)), context=EXACT_DECIMALS)
+    return stored_time(value)
+
+
+def stored_time(value: Any) -> Any:
+    """Return a date, time or timestamp as the number that Iceberg stores; any other value unchanged."""
     if isinstance(value, dt.datetime):
         return datetime_to_micros(value)
     if isinstance(value, dt.date):
         return date_to_days(value)
     if isinstance(value, dt.time):
         return time_to_micros(value)
-    if isinstance(value, Decimal) and isinstance(field_type, DecimalType):
-        return value.quantize(Decimal((0, (1,), -field_type.scale)), context=EXACT_DECIMALS)
     return value
 
 
@@ -143,13 +150,12 @@ def write_manifest_entries(
     spec_id: int,
     compression: str,
 ) -> WrittenManifest:
-    """Write one manifest of a spec and content; entries are written as they are, statuses and numbers included.
+    """Write one manifest of a spec and content; entries keep their statuses and sequence numbers.
 
     Entries are records in the v3 layout (`read_entries`, `new_data_file`). A v1 table gets v1 manifests.
     """
     version = metadata.format_version
-    if version not in (1, 2):
-        raise UnsupportedError(f"manifests of format version {version} are not written yet")
+    require_writable(version)
     spec = metadata.specs()[spec_id]
     partition = partition_struct(metadata, spec)
     with AvroOutputFile[ManifestEntry](
@@ -159,7 +165,7 @@ def write_manifest_entries(
         schema_name="manifest_entry",
         metadata=_file_metadata(metadata, spec, content, compression),
     ) as writer:
-        writer.writer = with_quick_maps(writer.writer)
+        writer.writer = with_fast_maps(writer.writer)
         for start in range(0, len(entries), _BLOCK_ENTRIES):
             writer.write_block(list(entries[start : start + _BLOCK_ENTRIES]))
         length = writer.tell()
@@ -178,34 +184,12 @@ def write_manifest_entries(
         rows=(rows[0], rows[1], rows[2]),
         min_sequence_number=min(numbers, default=None),
         inherits_sequence_number=any(entry.sequence_number is None for entry in live),
-        partitions=tuple(summarize_partitions(partition, (entry.data_file.partition for entry in entries))),
+        partitions=_usable_summaries(partition, (entry.data_file.partition for entry in entries)),
     )
 
 
-def write_list(
-    output: OutputFile,
-    manifests: Sequence[ManifestFile],
-    *,
-    metadata: TableMetadata,
-    snapshot_id: int,
-    parent_snapshot_id: int | None,
-    sequence_number: int,
-    compression: str,
-) -> None:
-    """Write the manifest list of a snapshot; every record already carries its sequence numbers."""
-    with write_manifest_list(
-        format_version=metadata.format_version,
-        output_file=output,
-        snapshot_id=snapshot_id,
-        parent_snapshot_id=parent_snapshot_id,
-        sequence_number=sequence_number,
-        avro_compression=compression,  # type: ignore[arg-type]
-    ) as writer:
-        writer.add_manifests(list(manifests))
-
-
 def new_data_file(metadata: TableMetadata, *, spec_id: int, partition: Sequence[Any], **fields: Any) -> DataFile:
-    """A data or delete file in the v3 layout with partition values as the writer takes them."""
+    """Return a data or delete file in the v3 layout, with partition values for the Avro writer."""
     types = [field.field_type for field in partition_struct(metadata, metadata.specs()[spec_id]).fields]
     if len(types) != len(partition):
         raise ValueError(f"spec {spec_id} has {len(types)} fields but the file has {len(partition)} partition values")
@@ -216,24 +200,24 @@ def new_data_file(metadata: TableMetadata, *, spec_id: int, partition: Sequence[
 
 
 def summarize_partitions(partition: StructType, values: Iterable[Record]) -> list[PartitionFieldSummary]:
-    """Bounds, nulls and NaNs of each partition field, for the manifest list.
+    """Return bounds, nulls and NaNs of each partition field, for the manifest list.
 
-    -0.0 sorts below 0.0 and NaN is no bound, as the spec says; uuid and binary compare as unsigned bytes.
+    -0.0 sorts below 0.0 and NaN is not a bound, as the spec says; uuid and binary compare as unsigned bytes.
     """
     columns: list[set[Any]] = [set() for _ in partition.fields]
     nulls, nans = [False] * len(columns), [False] * len(columns)
     for record in values:
-        for position, seen in enumerate(columns):
+        for position, distinct in enumerate(columns):
             value = record[position]
             if value is None:
                 nulls[position] = True
             elif isinstance(value, float) and math.isnan(value):
                 nans[position] = True
             else:
-                seen.add((_order(value), value) if isinstance(value, float) else value)
+                distinct.add((_order(value), value) if isinstance(value, float) else value)
     summaries = []
-    for position, (field, seen) in enumerate(zip(partition.fields, columns, strict=True)):
-        plain = [item[1] if isinstance(item, tuple) else item for item in seen]
+    for position, (field, distinct) in enumerate(zip(partition.fields, columns, strict=True)):
+        plain = [item[1] if isinstance(item, tuple) else item for item in distinct]
         lower = min(plain, key=_order, default=None)
         upper = max(plain, key=_order, default=None)
         kind: Any = field.field_type
@@ -245,6 +229,22 @@ def summarize_partitions(partition: StructType, values: Iterable[Record]) -> lis
                 None if upper is None else to_bytes(kind, upper),
             )
         )
+    return summaries
+
+
+def _usable_summaries(partition: StructType, values: Iterable[Record]) -> tuple[PartitionFieldSummary, ...] | None:
+    """Return the summaries of a manifest, or None if Iceberg would skip the manifest because of them.
+
+    Iceberg's ManifestEvaluator treats a field without bounds as all null. Then no summaries are written: a manifest
+    without summaries is always read.
+    """
+    summaries = tuple(summarize_partitions(partition, values))
+    for field, summary in zip(partition.fields, summaries, strict=True):
+        lower, upper = summary.lower_bound, summary.upper_bound
+        if not isinstance(field.field_type, UUIDType) or lower is None or upper is None:
+            continue
+        if not uuid_orders_agree(lower, upper):
+            return None
     return summaries
 
 
@@ -269,12 +269,15 @@ def _file_schema(
     version: int, content: ManifestContent, partition: StructType, entries: Sequence[ManifestEntry]
 ) -> Schema:
     fields = _data_file_fields(version, partition)
-    if version == 1:
+    if not rules_of(version).delete_files:
         return Schema(
             NestedField(0, "status", IntegerType(), required=True),
             NestedField(1, "snapshot_id", LongType(), required=True),
             NestedField(2, "data_file", StructType(*fields), required=True),
         )
+    if rules_of(version).row_lineage:
+        # The layout of version 3 has all of them.
+        return _entry_schema(fields)
     for field_id, position in _OPTIONAL_POSITIONS.items():
         always = field_id == _REFERENCED_DATA_FILE and content == ManifestContent.DELETES
         if always or any(entry.data_file[position] is not None for entry in entries):
@@ -306,6 +309,6 @@ def _file_metadata(
         "format-version": str(metadata.format_version),
         AVRO_CODEC_KEY: compression,
     }
-    if metadata.format_version > 1:
+    if rules_of(metadata.format_version).sequence_numbers:
         facts["content"] = "deletes" if content == ManifestContent.DELETES else "data"
     return facts

@@ -1,7 +1,7 @@
-"""Removing snapshots in one metadata commit, with what a plan relied on pinned.
+"""Removes snapshots in one metadata commit that is refused if the basis of the plan has changed.
 
-pyiceberg's own `remove-snapshots` forgets partition statistics, cuts parent ids and leaves history with holes, through
-which time travel would find a snapshot that was not current then; Java's reference implementation does neither.
+pyiceberg's own `remove-snapshots` keeps partition statistics, changes parent ids and leaves gaps in the history. With
+a gap, time travel finds a snapshot that was not current at that time. Java's reference implementation does not do this.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, PrivateAttr
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.update import (
@@ -32,19 +32,21 @@ from pyiceberg.table.update import (
     _TableMetadataUpdateContext,
 )
 
-
-class RemoveSnapshotsWhole(RemoveSnapshotsUpdate):
-    """`remove-snapshots` for catalogs that apply updates in this process, as Java's metadata builder does it."""
+from iceberg_compact_sql.pyiceberg_internals.requests import validates_in_process
 
 
-class AssertStillDecided(ValidatableTableRequirement):
-    """Validated in this process, on the metadata that the commit replaces: would the plan still be the same?"""
+class RemoveSnapshotsAsJava(RemoveSnapshotsUpdate):
+    """`remove-snapshots` as in Java's metadata builder, for catalogs that apply updates in this process."""
 
-    type: Literal["assert-still-decided"] = Field(default="assert-still-decided")
+
+class AssertPlanStillValid(ValidatableTableRequirement):
+    """Requires that the plan would be the same on the metadata that the commit replaces; validated in this process."""
+
+    type: Literal["assert-plan-still-valid"] = Field(default="assert-plan-still-valid")
     _holds: Callable[[TableMetadata], bool] = PrivateAttr()
 
     def __init__(self, holds: Callable[[TableMetadata], bool]) -> None:
-        super().__init__(type="assert-still-decided")
+        super().__init__(type="assert-plan-still-valid")
         self._holds = holds
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
@@ -52,13 +54,13 @@ class AssertStillDecided(ValidatableTableRequirement):
             raise CommitFailedException("Requirement failed: refs, snapshots or retention settings have changed")
 
 
-@_apply_table_update.register(RemoveSnapshotsWhole)
+@_apply_table_update.register(RemoveSnapshotsAsJava)
 def _remove_snapshots(
-    update: RemoveSnapshotsWhole, base: TableMetadata, context: _TableMetadataUpdateContext
+    update: RemoveSnapshotsAsJava, base: TableMetadata, context: _TableMetadataUpdateContext
 ) -> TableMetadata:
     gone = frozenset(update.snapshot_ids)
-    if lost := [name for name, ref in base.refs.items() if ref.snapshot_id in gone]:
-        raise CommitFailedException(f"Requirement failed: snapshots to remove are referenced by {', '.join(lost)}")
+    if names := [name for name, ref in base.refs.items() if ref.snapshot_id in gone]:
+        raise CommitFailedException(f"Requirement failed: snapshots to remove are referenced by {', '.join(names)}")
     context.add_update(update)
     return base.model_copy(
         update={
@@ -71,7 +73,7 @@ def _remove_snapshots(
 
 
 def _log_since_gap(log: Iterable[SnapshotLogEntry], gone: frozenset[int]) -> list[SnapshotLogEntry]:
-    """History after the last removed entry: before it nobody can say any more what was current when."""
+    """Return the history after the last removed entry: before it the current snapshot at a time is unknown."""
     kept: list[SnapshotLogEntry] = []
     for entry in log:
         if entry.snapshot_id in gone:
@@ -81,7 +83,7 @@ def _log_since_gap(log: Iterable[SnapshotLogEntry], gone: frozenset[int]) -> lis
     return kept
 
 
-def commit_removal(
+def removal_request(
     table: Table,
     *,
     snapshot_ids: Sequence[int],
@@ -89,18 +91,15 @@ def commit_removal(
     spec_ids: Sequence[int],
     schema_ids: Sequence[int],
     holds: Callable[[TableMetadata], bool],
-) -> CommitTableResponse:
-    """Commit the removal on top of `table`'s metadata; CommitFailedException if what it relied on has changed.
-
-    Old metadata files go by the table's own `write.metadata.delete-after-commit.enabled`, as after any commit.
-    """
+) -> tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]:
+    """Return the request that removes snapshots, refs, specs and schemas; refused if its basis changed."""
     metadata = table.metadata
     in_process = validates_in_process(table)
     updates: list[TableUpdate] = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in refs]
     requirements: list[TableRequirement] = [AssertTableUUID(uuid=metadata.table_uuid)]
     if in_process:
-        updates += [RemoveSnapshotsWhole.model_validate({"snapshot-ids": list(snapshot_ids)})] if snapshot_ids else []
-        requirements.append(AssertStillDecided(holds))  # type: ignore[arg-type]
+        updates += [RemoveSnapshotsAsJava.model_validate({"snapshot-ids": list(snapshot_ids)})] if snapshot_ids else []
+        requirements.append(AssertPlanStillValid(holds))  # type: ignore[arg-type]
     else:
         gone = frozenset(snapshot_ids)
         partitions = sorted({s.snapshot_id for s in metadata.partition_statistics} & gone)
@@ -115,27 +114,15 @@ def commit_removal(
     if schema_ids:
         updates.append(RemoveSchemasUpdate.model_validate({"schema-ids": list(schema_ids)}))
         requirements.append(AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}))
-    return table.catalog.commit_table(table, tuple(requirements), tuple(updates))
+    return tuple(requirements), tuple(updates)
 
 
 def _pin(ref: str, snapshot_id: int) -> TableRequirement:
     return AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": snapshot_id})
 
 
-def delete_old_metadata(table: Table, committed: TableMetadata) -> None:
-    """What pyiceberg does after any commit: drop metadata files that fell out of the log, if the table says so."""
-    table.catalog._delete_old_metadata(table.io, table.metadata, committed)
-
-
-def validates_in_process(table: Table) -> bool:
-    """Whether the catalog checks requirements here, so that requirements of our own count; a REST server does not."""
-    from pyiceberg.catalog.rest import RestCatalog
-
-    return not isinstance(table.catalog, RestCatalog)
-
-
 def refusal_is_certain(table: Table, error: Exception) -> bool:
-    """Whether a refused commit surely did not land; a request that a network repeats may be refused, having landed."""
+    """Whether a refused commit certainly did not land: a repeated HTTP request conflicts with its own first copy."""
     from pyiceberg.catalog.noop import NoopCatalog
     from pyiceberg.catalog.sql import SqlCatalog
 

@@ -1,14 +1,13 @@
-"""Sending a commit without pyiceberg's Transaction, whose clean-up deletes manifests of commits that landed."""
+"""Sends commits without pyiceberg's Transaction, whose clean-up deletes manifests of commits that landed."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Literal
 
 from pydantic import Field
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot, Summary
@@ -24,23 +23,29 @@ from pyiceberg.table.update import (
     ValidatableTableRequirement,
 )
 
-_logger = logging.getLogger("iceberg_compact_sql")
+from iceberg_compact_sql.format_versions import rules_of
+from iceberg_compact_sql.pyiceberg_internals.manifest_lists import next_row_id
+from iceberg_compact_sql.redaction import masked_logger
+
+_log = masked_logger(__name__)
 
 
 def replace_request(
-    metadata: TableMetadata,
+    table: Table,
     *,
     branch: str,
     snapshot_id: int,
     parent_snapshot_id: int,
     manifest_list: str,
+    assigned_row_ids: int,
     sequence_number: int,
     summary: Summary,
 ) -> tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]:
-    """The request that makes a snapshot the head of a branch if the branch is still at its parent.
+    """Return the request that makes a snapshot the head of a branch if the head is still its parent.
 
-    The branch's own retention settings are sent again: a ref update without them wipes them.
+    It repeats the retention settings of the branch: a ref update without them removes them.
     """
+    metadata = table.metadata
     snapshot: dict[str, Any] = {
         "snapshot-id": snapshot_id,
         "parent-snapshot-id": parent_snapshot_id,
@@ -49,6 +54,9 @@ def replace_request(
         "summary": summary,
         "schema-id": metadata.current_schema_id,
     }
+    if rules_of(metadata.format_version).row_lineage:
+        # A catalog adds `added-rows` to its own `next-row-id`, and refuses a first row id behind it.
+        snapshot |= {"first-row-id": next_row_id(metadata), "added-rows": assigned_row_ids}
     ref = metadata.refs[branch]
     move: dict[str, Any] = {
         "ref-name": branch,
@@ -59,32 +67,58 @@ def replace_request(
         "min-snapshots-to-keep": ref.min_snapshots_to_keep,
     }
     expected: dict[str, Any] = {"ref": branch, "snapshot-id": parent_snapshot_id}
+    requirements: list[Any] = [AssertTableUUID(uuid=metadata.table_uuid), AssertRefSnapshotId(**expected)]
+    if rules_of(metadata.format_version).row_lineage and validates_in_process(table):
+        requirements.append(AssertLastSequenceNumber(value=_last_sequence_number(metadata)))
     return (
-        (AssertTableUUID(uuid=metadata.table_uuid), AssertRefSnapshotId(**expected)),
+        tuple(requirements),
         (AddSnapshotUpdate(snapshot=Snapshot(**snapshot)), SetSnapshotRefUpdate(**move)),
     )
 
 
 def send_commit(
     table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-) -> TableMetadata:
-    """One request to the catalog, no retry; deletes nothing, whatever comes of it."""
-    return table.catalog.commit_table(table, requirements, updates).metadata
+) -> CommitTableResponse:
+    """Send one request to the catalog, without a retry. Deletes nothing, also after an error."""
+    return table.catalog.commit_table(table, requirements, updates)
 
 
-def forget_old_metadata(table: Table, after: TableMetadata) -> None:
-    """Delete metadata files that left the log, where `write.metadata.delete-after-commit.enabled` asks for it.
+def delete_old_metadata(table: Table, after: TableMetadata) -> None:
+    """Delete metadata files that left the log, if `write.metadata.delete-after-commit.enabled` is true.
 
-    Only called after a commit that is known to have landed; a failure to delete changes nothing in the table.
+    Called only after a commit that certainly landed. A failed delete does not change the table.
     """
     try:
         table.catalog._delete_old_metadata(table.io, table.metadata, after)
     except Exception as error:
-        _logger.warning("old metadata files of %s were not deleted: %s", ".".join(table.name()), type(error).__name__)
+        _log.warning("old metadata files of %s were not deleted: %s", ".".join(table.name()), type(error).__name__)
+
+
+def validates_in_process(table: Table) -> bool:
+    """Whether the catalog checks requirements in this process, also custom ones; a REST server does not."""
+    from pyiceberg.catalog.rest import RestCatalog
+
+    return not isinstance(table.catalog, RestCatalog)
+
+
+def _last_sequence_number(metadata: TableMetadata) -> int:
+    # Version 1 has none.
+    return getattr(metadata, "last_sequence_number", 0)
+
+
+class AssertLastSequenceNumber(ValidatableTableRequirement):
+    """Requires that no branch got a snapshot meanwhile: in version 3 pyiceberg does not compare sequence numbers."""
+
+    type: Literal["assert-last-sequence-number"] = Field(default="assert-last-sequence-number")
+    value: int
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        if base_metadata is None or _last_sequence_number(base_metadata) != self.value:
+            raise CommitFailedException("Requirement failed: another branch got a snapshot")
 
 
 class AssertPropertyIs(ValidatableTableRequirement):
-    """A property still has the value that was read; only for catalogs that validate in this process."""
+    """Requires that a property still has the value that was read; only for catalogs that validate in this process."""
 
     type: Literal["assert-property-is"] = Field(default="assert-property-is")
     name: str
@@ -95,10 +129,10 @@ class AssertPropertyIs(ValidatableTableRequirement):
             raise CommitFailedException(f"Requirement failed: property {self.name} has changed")
 
 
-def set_claim_property(table: Table, name: str, value: str | None) -> None:
-    """Set (or with None remove) one property in a commit that fails if somebody else set it since the last refresh.
+def set_lease_property(table: Table, name: str, value: str | None) -> None:
+    """Set one property, or remove it with None, in a commit that fails if it has changed since the last refresh.
 
-    A REST server would refuse the requirement as unknown, so it is only given to catalogs that check it here.
+    Only catalogs that validate in this process get the requirement: a REST server would refuse it as unknown.
     """
     requirements: list[Any] = [AssertTableUUID(uuid=table.metadata.table_uuid)]
     if isinstance(table.catalog, MetastoreCatalog):

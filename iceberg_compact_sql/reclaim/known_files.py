@@ -1,43 +1,63 @@
-"""The files that a table's metadata names, and whether a listed file is one of them under any spelling."""
+"""Index of the files that a table's metadata names; finds a listed file in it under any spelling."""
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from urllib.parse import unquote_plus
+from typing import NamedTuple
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_compact_sql.reclaim.quarantine import metadata_root
 from iceberg_compact_sql.reclaim.reachability import ManifestRef, Reachability, statistics_of
-from iceberg_compact_sql.storage.locations import join, real_folder, split_location
+from iceberg_compact_sql.reclaim.record_files import metadata_root
+from iceberg_compact_sql.storage.locations import Location, join, relative_to, split_location
+from iceberg_compact_sql.storage.same_file import (
+    forget_links,
+    is_ambiguous,
+    link_targets,
+    loose_path,
+    resolved_path,
+)
 
 DEFAULT_EQUAL_SCHEMES = {"s3a": "s3", "s3n": "s3"}
-_AMBIGUOUS = re.compile(r"[%+ ]|//|/\./|[^\x00-\x7f]")
+ANY_PREFIX = "://"
 
 
-class Standing(Enum):
-    """What the metadata says of a listed file."""
+class PathMatch(Enum):
+    """What the metadata says about a listed file."""
 
     NEEDED = "needed"
     UNKNOWN = "unknown"
     # The same path under another scheme or authority.
     OTHER_PREFIX = "other prefix"
-    # The same path once `%20`, `+`, `//`, `/./` or composed letters are read in another way.
+    # The same path if `%20`, `+`, `//`, `.`, `..` or composed letters are decoded in another way.
     OTHER_SPELLING = "other spelling"
 
 
-class ValidFiles:
-    """An index of paths; memory is one text for each path, scheme and authority being shared."""
+class Identity(NamedTuple):
+    """The key for comparing files: `scheme://authority`, the path, and the path with all spellings made equal."""
+
+    prefix: str
+    path: str
+    loose_path: str
+
+
+class KnownFiles:
+    """Index of the paths that metadata names. Memory: one string for each path; prefixes are shared.
+
+    Scheme and authority are compared as in Iceberg: ignoring case, after `equal_schemes` and `equal_authorities` were
+    applied to both sides. A part that the metadata leaves out matches everything. So `hdfs:/lake/x` in a manifest
+    protects the listed `hdfs://namenode/lake/x`. Local files are compared by `stored_key`, and a named symbolic link
+    protects its target too.
+    """
 
     def __init__(
         self, equal_schemes: Mapping[str, str] | None = None, equal_authorities: Mapping[str, str] | None = None
     ) -> None:
-        self._schemes = {**DEFAULT_EQUAL_SCHEMES, **_one_by_one(equal_schemes or {})}
-        self._authorities = _one_by_one(equal_authorities or {})
+        forget_links()
+        self._schemes = {**DEFAULT_EQUAL_SCHEMES, **_split_names(equal_schemes or {})}
+        self._authorities = _split_names(equal_authorities or {})
         self._prefixes: dict[tuple[str, str], str] = {}
         self._paths: dict[str, str | frozenset[str]] = {}
         self._loose: set[str] = set()
@@ -48,23 +68,23 @@ class ValidFiles:
         return len(self._paths)
 
     def add(self, location: str) -> None:
-        prefix, path = self._split(location)
-        known = self._paths.setdefault(path, prefix)
-        if known is not prefix:
-            both = {prefix, known} if isinstance(known, str) else {prefix, *known}
-            self._paths[path] = frozenset(both) if len(both) > 1 else prefix
-        if _AMBIGUOUS.search(path):
-            self._loose.add(_loose(path))
+        for prefix, path, loose in self.needed_identities(location):
+            known = self._paths.setdefault(path, prefix)
+            if known is not prefix:
+                both = {prefix, known} if isinstance(known, str) else {prefix, *known}
+                self._paths[path] = frozenset(both) if len(both) > 1 else prefix
+            if loose != path:
+                self._loose.add(loose)
 
     def add_table(self, table: Table, reader: Reachability, *, with_content: bool = True) -> list[ManifestRef]:
-        """Everything that the table's metadata names; called again on fresh metadata it reads only what is new.
+        """Add everything that the table's metadata names; on newer metadata only new snapshots and manifests are read.
 
-        Without content the manifests are given back unread, for somebody else to read.
+        Returns the new manifests. Without `with_content` they are not read: the caller reads them elsewhere.
         """
         metadata = table.metadata
         self.add(table.metadata_location)
         for folder in (metadata_root(metadata), join(metadata.location, "metadata")):
-            # A catalog without a database finds the table by it, whatever `write.metadata.path` says.
+            # A hadoop catalog finds the table by this file, regardless of `write.metadata.path`.
             self.add(join(folder, "version-hint.text"))
         for entry in metadata.metadata_log:
             self.add(entry.metadata_file)
@@ -85,55 +105,90 @@ class ValidFiles:
         self._snapshots.update(snapshot.snapshot_id for snapshot in snapshots)
         return list(new.values())
 
-    def locations(self) -> Iterator[str]:
-        """Every path in the index under each of its prefixes."""
+    def named(self) -> Iterator[Identity]:
+        """Return every path in the index, once for each of its prefixes."""
         for path, known in self._paths.items():
             for prefix in (known,) if isinstance(known, str) else known:
-                yield prefix + path
+                yield Identity(prefix, path, loose_path(path))
 
-    def standing(self, location: str) -> Standing:
-        """What the metadata says of a file; `OTHER_*` means doubt."""
-        prefix, path = self._split(location)
-        known = self._paths.get(path)
+    def match(self, location: str) -> PathMatch:
+        """Return what the metadata says about a file; `OTHER_*` means that it may be needed."""
+        parsed = split_location(location)
+        listed = self.identity(location)
+        match = self._match(listed)
+        if match is PathMatch.UNKNOWN and listed.path != parsed.path:
+            # The path without resolved symbolic links may be named too.
+            match = self._match(Identity(listed.prefix, parsed.path, loose_path(parsed.path)))
+        return match
+
+    def _match(self, listed: Identity) -> PathMatch:
+        known = self._paths.get(listed.path)
         if known is not None:
-            same = known == prefix if isinstance(known, str) else prefix in known
-            return Standing.NEEDED if same else Standing.OTHER_PREFIX
-        ambiguous = _AMBIGUOUS.search(path) is not None
-        if not ambiguous and not self._loose:
-            return Standing.UNKNOWN
-        loose = _loose(path)
-        if loose in self._loose or (ambiguous and loose in self._paths):
-            return Standing.OTHER_SPELLING
-        return Standing.UNKNOWN
+            names = (known,) if isinstance(known, str) else known
+            return PathMatch.NEEDED if any(covers(name, listed.prefix) for name in names) else PathMatch.OTHER_PREFIX
+        ambiguous = is_ambiguous(listed.path)
+        if listed.loose_path in self._loose or (ambiguous and listed.loose_path in self._paths):
+            return PathMatch.OTHER_SPELLING
+        return PathMatch.UNKNOWN
 
-    def identity(self, location: str) -> tuple[str, str, str]:
-        """What a file is compared by: scheme, authority and path; the path alone; the path in its loosest reading."""
-        prefix, path = self._split(location)
-        return prefix + path, path, _loose(path)
+    def identity(self, location: str) -> Identity:
+        """Return the key of a listed file."""
+        parsed = split_location(location)
+        path = resolved_path(parsed.local_path) if _on_disk(parsed) else parsed.path
+        return Identity(self._prefix(parsed.scheme, parsed.authority), path, loose_path(path))
+
+    def needed_identities(self, location: str) -> Iterator[Identity]:
+        """Return the keys that a named file protects: its own, and those of symbolic links on a local disk."""
+        parsed = split_location(location)
+        # A path without a scheme is on the default file system, which is unknown here.
+        prefix = ANY_PREFIX if parsed.path == location else self._prefix(parsed.scheme, parsed.authority)
+        paths = [parsed.path]
+        if _on_disk(parsed):
+            resolved = resolved_path(parsed.local_path)
+            paths = [resolved, *link_targets(resolved)]
+            if resolved != parsed.path:
+                paths.append(parsed.path)
+        elif parsed.names_no_bucket:
+            # No store can read `s3:/bucket/key`, but it can only mean that key of that bucket.
+            paths.append("/" + parsed.key.partition("/")[2])
+        for path in paths:
+            yield Identity(prefix, path, loose_path(path))
+
+    def relative(self, root: str, location: str) -> str | None:
+        """Return the path relative to a root, or None outside it, after equal schemes and authorities were applied."""
+        return relative_to(self._as_equal(split_location(root)), self._as_equal(split_location(location)))
 
     def prefixes(self, location: str) -> Iterable[str]:
-        """Under which schemes and authorities the metadata names this path."""
-        known = self._paths.get(self._split(location)[1], ())
-        return (known,) if isinstance(known, str) else tuple(known)
+        """Return the schemes and authorities under which the metadata names this path."""
+        known = self._paths.get(self.identity(location).path, ())
+        return (known,) if isinstance(known, str) else tuple(sorted(known))
 
-    def _split(self, location: str) -> tuple[str, str]:
-        scheme, authority, path = split_location(location)
-        if scheme == "file":
-            # Without `//`, `.`, `..` and symbolic links in its folders: one text for one file.
-            folder, slash, name = path.rpartition("/")
-            path = f"{real_folder(folder)}{slash}{name}"
-        key = (scheme, authority)
-        prefix = self._prefixes.get(key)
+    def _as_equal(self, parsed: Location) -> Location:
+        scheme, _, authority = self._prefix(parsed.scheme, parsed.authority).partition(ANY_PREFIX)
+        return Location(scheme, authority, parsed.path)
+
+    def _prefix(self, scheme: str, authority: str) -> str:
+        prefix = self._prefixes.get((scheme, authority))
         if prefix is None:
-            prefix = f"{self._schemes.get(scheme, scheme)}://{self._authorities.get(authority, authority)}"
-            self._prefixes[key] = prefix
-        return prefix, path
+            equal_scheme = self._schemes.get(scheme.lower(), scheme.lower())
+            equal_authority = self._authorities.get(authority.lower(), authority.lower())
+            prefix = self._prefixes[(scheme, authority)] = f"{equal_scheme}{ANY_PREFIX}{equal_authority}"
+        return prefix
 
 
-def _loose(path: str) -> str:
-    return re.sub(r"/(\.?/)+", "/", unicodedata.normalize("NFC", unquote_plus(path)))
+def covers(named: str, listed: str) -> bool:
+    """Whether a prefix in the metadata matches the prefix of a listed file; a missing part matches all.
+
+    >>> covers("hdfs://", "hdfs://namenode"), covers("hdfs://namenode", "hdfs://")
+    (True, False)
+    """
+    return named in (listed, ANY_PREFIX) or (named.endswith(ANY_PREFIX) and listed.startswith(named))
 
 
-def _one_by_one(groups: Mapping[str, str]) -> dict[str, str]:
-    """`{'s3a,s3n': 's3'}` as one entry for each name."""
-    return {name.strip(): value.strip() for names, value in groups.items() for name in names.split(",")}
+def _on_disk(parsed: Location) -> bool:
+    return parsed.is_local and not parsed.authority
+
+
+def _split_names(groups: Mapping[str, str]) -> dict[str, str]:
+    """Return `{'s3a,s3n': 's3'}` with one entry for each name, in lower case."""
+    return {name.strip().lower(): value.strip().lower() for names, value in groups.items() for name in names.split(",")}

@@ -1,43 +1,53 @@
-"""Files under a table's location that nothing in its metadata names: found, checked twice, then deleted."""
+"""Find files under a table's location that no metadata names, check them again, and delete them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
+from iceberg_compact_sql.catalogs.all_snapshots import require_all_snapshots
 from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError
 from iceberg_compact_sql.reclaim import quarantine
 from iceberg_compact_sql.reclaim.cluster_search import (
     DEFAULT_DRIVER_FILES,
     ClusterWork,
+    Workers,
     search_on_cluster,
-    told_by_task,
 )
 from iceberg_compact_sql.reclaim.commit_expiry import refuse_other_table, reload
-from iceberg_compact_sql.reclaim.foreign_tables import (
-    is_table_metadata,
-    refuse_foreign_tables,
-    refuse_place_of_another,
-    refuse_shared_place,
+from iceberg_compact_sql.reclaim.damage_checks import refuse_damage
+from iceberg_compact_sql.reclaim.find_records import find_records
+from iceberg_compact_sql.reclaim.known_files import KnownFiles, PathMatch
+from iceberg_compact_sql.reclaim.metadata_versions import (
+    MetadataFile,
+    load_version,
+    refuse_copied_folder,
+    refuse_folder_of_another_table,
+    refuse_other_tables,
+    require_one_name,
 )
-from iceberg_compact_sql.reclaim.known_files import Standing, ValidFiles
-from iceberg_compact_sql.reclaim.owned_roots import checked_location, inside
+from iceberg_compact_sql.reclaim.named_by_others import OtherTables
+from iceberg_compact_sql.reclaim.owned_roots import checked_location
 from iceberg_compact_sql.reclaim.reachability import FileKind, NeededFile, Reachability
+from iceberg_compact_sql.reclaim.record_files import metadata_root, new_run_id, quarantine_root
 from iceberg_compact_sql.reclaim.retention import refuse_without_gc
+from iceberg_compact_sql.reclaim.visible_paths import VisiblePaths
 from iceberg_compact_sql.storage.io_properties import io_properties
 from iceberg_compact_sql.storage.local import through_symlink
 from iceberg_compact_sql.storage.locations import join, relative_to, split_location
-from iceberg_compact_sql.storage.stores import StoredFile, Stores
+from iceberg_compact_sql.storage.metadata_json import is_metadata_json
+from iceberg_compact_sql.storage.protocol import StoredFile
+from iceberg_compact_sql.storage.stores import Stores
 
 _HOUR_MS = 3_600_000
 DEFAULT_AGE_MS = 72 * _HOUR_MS
 LEAST_AGE_MS = 24 * _HOUR_MS
 _DELETE_BATCH = 5_000
+_LISTED_BETWEEN_STOPS = 1_000
 _SHOWN = 3
 
 
@@ -55,7 +65,9 @@ class OrphanRequest:
     force: bool = False
     workers: int | None = None
     quarantine_ms: int | None = None
-    # With more data and delete files than this, listing and comparing run on the cluster where there is one.
+    # Tables of the catalog that have no files in the location, as the user says.
+    ignored_tables: frozenset[str] = frozenset()
+    # With more data and delete files than this, the search runs on the cluster if there is one.
     driver_files: int = DEFAULT_DRIVER_FILES
 
     @property
@@ -80,7 +92,7 @@ class OrphanRequest:
 
 @dataclass(frozen=True, slots=True)
 class OrphanPlan:
-    """The orphans of one listing, sorted by path; exactly these are what a run deletes, minus what changed since."""
+    """The orphans of one listing, sorted by path. A run deletes exactly these, except files that changed since."""
 
     root: str
     orphans: tuple[StoredFile, ...]
@@ -88,68 +100,100 @@ class OrphanPlan:
 
 
 class OrphanSearch:
-    """One search and the deletion that may follow it: the index of needed files is read once and then kept fresh."""
+    """One search for orphans and their deletion; the index of needed files is read once and then updated."""
 
-    def __init__(self, table: Table, request: OrphanRequest, spark: Any = None) -> None:
+    def __init__(self, table: Table, request: OrphanRequest, workers: Workers | None = None) -> None:
         refuse_without_gc(table.metadata)
+        refuse_copied_folder(table)
+        require_all_snapshots(table)
         self._table = table
         self._request = request
         self._root = checked_location(table.metadata, request.location)
         _refuse_quarantine(table.metadata, self._root)
         self._stores = Stores(table.io, workers=request.workers)
         self._reader = Reachability(self._stores)
-        self._valid = ValidFiles(request.equal_schemes, request.equal_authorities)
+        self._known = KnownFiles(request.equal_schemes, request.equal_authorities)
+        self._conflicts: dict[tuple[str, str], str] = {}
+        self._others = OtherTables(table, self._stores.workers, request.ignored_tables)
         self._seen_location: str | None = None
-        self._spark = spark if spark is not None and _live_files(table) > request.driver_files else None
+        # Set if there are executors and the driver could not hold all paths.
+        self._workers = workers if _live_files(table) > request.driver_files else None
 
     def find(self, file_list: Iterable[tuple[str, int | None]] | None = None) -> OrphanPlan:
-        """List the place, or take the given paths and times, and keep what nothing names; changes nothing."""
-        refuse_place_of_another(self._table, self._stores, self._root)
-        if self._spark is not None and file_list is None:
-            listed, unknown = self._search_on_cluster()
+        """Return the files of the location, or of the given list, that nothing names; changes nothing."""
+        refuse_folder_of_another_table(self._table, self._stores, self._root)
+        if self._workers is not None and file_list is None:
+            listed, unknown = self._search_on_cluster(self._workers)
         else:
             listed, unknown = self._search_here(file_list)
-        unknown_metadata = [file.path for file in unknown if is_table_metadata(file.path)]
+        unknown_metadata = [file.path for file in unknown if is_metadata_json(file.path)]
         unknown_metadata += self._metadata_elsewhere(listed_by_user=file_list is not None)
-        # A store that does not say when a file was written may be showing one that is being written now.
+        # A file without a modification time may be one that is being written now: it is kept.
         candidates = [f for f in unknown if f.modified_ms is not None and f.modified_ms < self._request.cutoff_ms]
         events.reach("orphans.listed", listed=listed, candidates=len(candidates))
-        # What was committed while the listing ran is looked at before anything is called an orphan.
-        self._catch_up(reload(self._table))
-        refuse_foreign_tables(self._table, self._stores, (p for p in unknown_metadata if self._orphan(p)))
-        refuse_shared_place(self._table, self._root)
-        orphans = [file for file in candidates if self._orphan(file.path)]
+        # Commits that landed during the listing are read before any file counts as an orphan.
+        versions = self._check_versions(p for p in unknown_metadata if self._is_orphan(p))
+        refuse_other_tables(self._table, [v for v in versions if self._is_orphan(v.path)])
+        orphans = [file for file in candidates if self._is_orphan(file.path)]
+        self._refuse_conflicts()
+        checked_on_cluster = self._workers is not None and file_list is None
+        if not checked_on_cluster and not all(is_metadata_json(file.path) for file in orphans):
+            metadata = reload(self._table).metadata
+            refuse_damage(self._stores, self._reader, metadata, (file.path for file in orphans))
         if file_list is not None:
             orphans = self._as_stored(orphans)
+        orphans = self._not_named_by_others(orphans)
         return OrphanPlan(self._root, tuple(sorted(orphans, key=lambda file: file.path)), listed)
 
+    def _check_versions(self, listed: Iterable[str] = ()) -> list[MetadataFile]:
+        """Reload the table; count view metadata, and files of versions that may be current elsewhere, as needed."""
+        versions = require_one_name(self._table, lambda: reload(self._table), self._stores, listed)
+        self._add_newest(versions.table if versions.unknown else reload(self._table))
+        for view in (file for file in versions.unknown if file.is_view):
+            self._known.add(view.path)
+        for file in versions.doubtful:
+            try:
+                self._known.add_table(load_version(versions.table, self._stores, file), self._reader)
+            except IcebergCompactError as error:
+                # A version with a missing file cannot be read under any name.
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+        return versions.unknown
+
+    def _not_named_by_others(self, orphans: list[StoredFile]) -> list[StoredFile]:
+        named = self._others.naming([file.path for file in orphans], self._known.identity, search_root=self._root)
+        return [file for file in orphans if file.path not in named]
+
     def _metadata_elsewhere(self, *, listed_by_user: bool) -> list[str]:
-        """Metadata files that nothing names and that the search did not pass: whose are the files that it did?"""
+        """Return metadata files outside the search that nothing names: they show whether another table is here."""
         metadata = self._table.metadata
-        found = []
-        for folder in dict.fromkeys((quarantine.metadata_root(metadata), join(metadata.location, "metadata"))):
+        paths = []
+        for folder in dict.fromkeys((metadata_root(metadata), join(metadata.location, "metadata"))):
             if listed_by_user or relative_to(split_location(self._root), split_location(folder)) is None:
-                # No folder has such a name, so none is entered.
-                found += [file.path for file in self._stores.walk(folder, is_table_metadata)]
-        return [path for path in found if self._valid.standing(path) is Standing.UNKNOWN]
+                # No subfolder has the name of a metadata file, so only this level is listed.
+                paths += [file.path for file in self._stores.walk(folder, is_metadata_json)]
+        return [path for path in paths if self._known.match(path) is PathMatch.UNKNOWN]
 
     def _search_here(self, file_list: Iterable[tuple[str, int | None]] | None) -> tuple[int, list[StoredFile]]:
-        """How many files there are, and those that are old or table metadata and named nowhere."""
-        self._catch_up(self._table)
-        events.reach("orphans.valid", files=len(self._valid))
+        """Return how many files were listed, and those that nothing names and that are old or table metadata."""
+        self._add_newest(self._table)
+        events.reach("orphans.valid", files=len(self._known))
         listed = 0
         unknown: list[StoredFile] = []
         for file in self._listing() if file_list is None else self._given(file_list):
             listed += 1
+            if listed % _LISTED_BETWEEN_STOPS == 0:
+                events.stop_if_cancelled()
             old = file.modified_ms is not None and file.modified_ms < self._request.cutoff_ms
-            if (old or is_table_metadata(file.path)) and self._orphan(file.path):
+            if (old or is_metadata_json(file.path)) and self._is_orphan(file.path):
                 unknown.append(file)
+        self._refuse_conflicts()
         return listed, unknown
 
-    def _search_on_cluster(self) -> tuple[int, list[StoredFile]]:
-        manifests = self._valid.add_table(self._table, self._reader, with_content=False)
+    def _search_on_cluster(self, workers: Workers) -> tuple[int, list[StoredFile]]:
+        manifests = self._known.add_table(self._table, self._reader, with_content=False)
         self._seen_location = self._table.metadata_location
-        events.reach("orphans.valid", files=len(self._valid))
+        events.reach("orphans.valid", files=len(self._known))
         request = self._request
         work = ClusterWork(
             io_properties(self._table.io.properties),
@@ -158,47 +202,49 @@ class OrphanSearch:
             request.equal_schemes,
             request.equal_authorities,
         )
-        try:
-            found = search_on_cluster(self._spark, work, self._stores, manifests, self._valid.locations())
-        except IcebergCompactError:
-            raise
-        except Exception as error:
-            raise told_by_task(error) from error
-        spared = set()
-        for path, same_path in found.doubts:
-            if not same_path:
-                raise _spelling_doubt(path)
-            if request.prefix_mismatch_mode.upper() == "ERROR":
-                raise self._prefix_doubt(path)
-            if request.prefix_mismatch_mode.upper() == "IGNORE":
-                spared.add(path)
-        return found.listed, [file for file in found.unknown if file.path not in spared]
+        findings = search_on_cluster(workers, work, self._stores, manifests, self._known.named())
+        kept = set()
+        for path, prefixes in findings.other_prefixes:
+            if not self._is_other_file(path, prefixes):
+                kept.add(path)
+        self._refuse_conflicts()
+        for path in findings.other_spellings:
+            raise _spelling_doubt(path)
+        return findings.listed, [file for file in findings.unknown if file.path not in kept]
 
     def delete(self, plan: OrphanPlan) -> Iterator[tuple[StoredFile, bool]]:
-        """Delete a plan's files, each checked again right before; gives whether each one is gone.
+        """Delete a plan's files; returns for each one whether it is deleted.
 
-        A file that the table needs by now, or that was written again, is spared and given as not deleted.
+        Each file is checked again right before. A file that is needed now, or was written again, is not deleted.
         """
         self._refuse_large_share(plan)
         return self._delete_checked(plan)
 
     def _delete_checked(self, plan: OrphanPlan) -> Iterator[tuple[StoredFile, bool]]:
-        run_id = quarantine.new_run_id()
-        quarantine.purge(self._stores, quarantine.runs(self._stores, self._table.metadata)[0], self._request.now_ms)
+        run_id = new_run_id()
+        records = find_records(self._stores, self._table.metadata)
+        quarantine.purge(self._stores, records.quarantined, self._request.now_ms, self._needed_of)
         for start in range(0, len(plan.orphans), _DELETE_BATCH):
             batch = plan.orphans[start : start + _DELETE_BATCH]
             events.reach("orphans.check", files=len(batch))
-            self._catch_up(reload(self._table))
-            doomed = [file for file in batch if self._orphan(file.path)]
+            # A commit, or a new or registered table, may need a file since the listing.
+            self._check_versions()
+            orphans = [file for file in batch if self._is_orphan(file.path)]
+            self._refuse_conflicts()
+            to_delete = self._not_named_by_others(orphans)
             states = dict(
-                zip(doomed, self._stores.each(lambda file: self._stores.stat(file.path), doomed), strict=True)
+                zip(to_delete, self._stores.each(lambda file: self._stores.stat(file.path), to_delete), strict=True)
             )
-            unchanged = [file for file, now in states.items() if now is not None and _same(file, now)]
+            unchanged = [file for file, now in states.items() if now is not None and _is_unchanged(file, now)]
             events.reach("orphans.delete", files=len(unchanged))
             failures = self._remove(unchanged, f"{run_id}-{start}")
             gone = {file.path for file in unchanged if file.path not in failures}
             gone.update(file.path for file, now in states.items() if now is None)
             yield from ((file, file.path in gone) for file in batch)
+
+    def _needed_of(self, paths: Sequence[str]) -> set[str]:
+        """Return the paths that the newest metadata names."""
+        return self._reader.needed_among(reload(self._table).metadata, paths)
 
     def _remove(self, files: list[StoredFile], run_id: str) -> dict[str, str]:
         if not self._request.quarantine_ms or not files:
@@ -213,63 +259,68 @@ class OrphanSearch:
             keep_ms=self._request.quarantine_ms,
         )
 
-    def _catch_up(self, fresh: Table) -> None:
-        """Add what the freshest metadata names; does nothing while the table has not changed."""
+    def _add_newest(self, fresh: Table) -> None:
+        """Add the files that the newest metadata names; does nothing if the table has not changed."""
         if fresh.metadata_location != self._seen_location:
             refuse_other_table(self._table.metadata.table_uuid, fresh)
             refuse_without_gc(fresh.metadata)
-            self._valid.add_table(fresh, self._reader)
+            self._known.add_table(fresh, self._reader)
             self._seen_location = fresh.metadata_location
             self._stores.renew(fresh.io)
 
-    def _orphan(self, path: str) -> bool:
-        standing = self._valid.standing(path)
-        if standing is Standing.OTHER_PREFIX:
-            mode = self._request.prefix_mismatch_mode.upper()
-            if mode == "ERROR":
-                raise self._prefix_doubt(path)
-            return mode == "DELETE"
-        if standing is Standing.OTHER_SPELLING:
+    def _is_orphan(self, path: str) -> bool:
+        match = self._known.match(path)
+        if match is PathMatch.OTHER_PREFIX:
+            return self._is_other_file(path, self._known.prefixes(path))
+        if match is PathMatch.OTHER_SPELLING:
             raise _spelling_doubt(path)
-        return standing is Standing.UNKNOWN
+        return match is PathMatch.UNKNOWN
 
-    def _prefix_doubt(self, path: str) -> IcebergCompactError:
-        place = split_location(path)
-        known = ", ".join(self._valid.prefixes(path))
-        return IcebergCompactError(
-            f"{path} is listed under {place.scheme}://{place.authority}, the metadata names that path under {known}",
+    def _is_other_file(self, path: str, named_prefixes: Iterable[str]) -> bool:
+        """Whether a path that the metadata names under other prefixes is an orphan, by `prefix_mismatch_mode`."""
+        mode = self._request.prefix_mismatch_mode.upper()
+        if mode == "ERROR":
+            for prefix in named_prefixes:
+                self._conflicts.setdefault((self._known.identity(path).prefix, prefix), path)
+        return mode == "DELETE"
+
+    def _refuse_conflicts(self) -> None:
+        """Refuse if listed files are named by the metadata under another scheme or authority."""
+        if not self._conflicts:
+            return
+        pairs = ", ".join(f"({listed}, {named})" for listed, named in sorted(self._conflicts))
+        raise IcebergCompactError(
+            f"{next(iter(self._conflicts.values()))} may be a file of the table: the metadata names that path under "
+            f"another scheme or authority. Conflicting authorities/schemes (listed, in the metadata): {pairs}",
             argument="prefix_mismatch_mode",
             value=self._request.prefix_mismatch_mode,
             hint="Say which are the same with equal_schemes or equal_authorities, or set prefix_mismatch_mode to "
-            "IGNORE; DELETE only if they are surely different.",
+            "IGNORE. Use DELETE only if they are certainly different stores.",
         )
 
     def _listing(self) -> Iterator[StoredFile]:
         return self._stores.walk(self._root, self._visible())
 
-    def _visible(self) -> Callable[[str], bool]:
-        aside = relative_to(
-            split_location(self._root), split_location(quarantine.quarantine_root(self._table.metadata))
-        )
-        return visible(self._table.metadata, aside)
+    def _visible(self) -> VisiblePaths:
+        aside = relative_to(split_location(self._root), split_location(quarantine_root(self._table.metadata)))
+        return VisiblePaths.of(self._table.metadata, aside)
 
     def _given(self, file_list: Iterable[tuple[str, int | None]]) -> Iterator[StoredFile]:
-        """Rows of the user's own list that lie below the root, whatever their spelling."""
-        root = split_location(self._root)
-        accepts = visible(self._table.metadata, None)
-        seen: set[str] = set()
+        """Return the rows of the user's list that are below the root, in any spelling."""
+        is_visible = VisiblePaths.of(self._table.metadata, None)
+        seen: set[tuple[str, str]] = set()
         for path, modified_ms in file_list:
             # One file may be listed under several spellings.
-            identity = self._valid.identity(path)[0]
-            if identity not in seen and inside(root, path):
+            identity = self._known.identity(path)[:2]
+            relative = self._known.relative(self._root, path)
+            if identity not in seen and relative and ".." not in relative.split("/"):
                 seen.add(identity)
-                relative = relative_to(root, split_location(path)) or ""
                 levels = relative.split("/")
-                if all(accepts("/".join(levels[: at + 1])) for at in range(len(levels))):
+                if all(is_visible("/".join(levels[: depth + 1])) for depth in range(len(levels))):
                     yield StoredFile(path, 0, modified_ms)
 
     def _as_stored(self, files: list[StoredFile]) -> list[StoredFile]:
-        """The listed files that exist, as the store has them now; one written since the list was made is left out."""
+        """Return the listed files with their current size and time; missing and newly written ones are left out."""
         stored = self._stores.each(lambda file: self._stores.stat(file.path), files)
         return [
             now
@@ -285,57 +336,34 @@ class OrphanSearch:
         if share > self._request.max_share and not self._request.force:
             shown = ", ".join(file.path for file in plan.orphans[:_SHOWN])
             raise IcebergCompactError(
-                f"{len(plan.orphans)} of {plan.listed} files ({share:.0%}) would go, more than max_share "
+                f"{len(plan.orphans)} of {plan.listed} files ({share:.0%}) would be deleted, more than max_share "
                 f"{self._request.max_share:g} allows; nothing was deleted. The first ones: {shown}",
                 argument="max_share",
                 value=self._request.max_share,
-                hint="Look at the dry run; if they are right, run with force => true or a larger max_share.",
+                hint="Check the dry run. If all of them are orphans, run with force => true or a larger max_share.",
             )
 
 
-def visible(metadata: TableMetadata, aside: str | None) -> Callable[[str], bool]:
-    """Whether a level of a path may be entered: not names with `_` or `.` in front, unless of a partition.
-
-    Those are the folders and files of jobs under way, and the quarantine.
-    """
-    hidden_partitions = tuple(
-        f"{partition.name}="
-        for spec in metadata.partition_specs
-        for partition in spec.fields
-        if partition.name.startswith(("_", "."))
-    )
-
-    def enter(relative: str) -> bool:
-        if relative == aside:
-            return False
-        name = relative.rsplit("/", 1)[-1]
-        if not name.startswith(("_", ".")):
-            return True
-        return bool(hidden_partitions) and name.startswith(hidden_partitions)
-
-    return enter
-
-
 def _refuse_quarantine(metadata: TableMetadata, root: str) -> None:
-    """Refuse a place inside the quarantine: what is there waits for its time, and is no orphan before."""
-    if relative_to(split_location(quarantine.quarantine_root(metadata)), split_location(root)) is not None:
+    """Refuse a location in the quarantine: quarantined files are not orphans until their retention ends."""
+    if relative_to(split_location(quarantine_root(metadata)), split_location(root)) is not None:
         raise InvalidArgumentError(
             f"location {root} is the table's quarantine",
             argument="location",
             value=root,
-            hint="Its files go by themselves when their time is over; restore_quarantine brings them back.",
+            hint="Later runs delete its files when their retention ends; restore_quarantine restores them.",
         )
 
 
 def _spelling_doubt(path: str) -> IcebergCompactError:
     return IcebergCompactError(
         f"{path} may be a file of the table under another spelling (percent-encoding, '+', '//' or unicode)",
-        hint="Nobody can tell whether it is an orphan. Move it away, or clean another location.",
+        hint="It is unknown whether it is an orphan. Move it away, or clean another location.",
     )
 
 
 def _live_files(table: Table) -> int:
-    """How many files the current snapshot counts: what the driver would have to hold, roughly."""
+    """Return how many files the current snapshot counts: about as many paths as the driver would hold."""
     snapshot = table.current_snapshot()
     if snapshot is None or snapshot.summary is None:
         return 0
@@ -343,5 +371,5 @@ def _live_files(table: Table) -> int:
     return sum(int(count) for count in counts if count is not None and count.isdigit())
 
 
-def _same(listed: StoredFile, now: StoredFile) -> bool:
+def _is_unchanged(listed: StoredFile, now: StoredFile) -> bool:
     return now.modified_ms == listed.modified_ms and now.size_bytes == listed.size_bytes

@@ -1,34 +1,39 @@
-"""Files put aside instead of deleted, and lists of deletions under way.
+"""Quarantine: move files aside instead of deleting them, restore them, and delete them when their retention ends.
 
-Both live under `<metadata location>/_quarantine`; the underscore keeps Iceberg's own orphan removal away from it.
-`<run>/moved.json` says what a run put aside and until when; `<run>.pending.json` says what a run is about to delete, so
-that the next run finishes what a crash or a failed delete left over.
+A moved file is `<own folder>/<run>/<delete after, in ms>/<its original path>`: table, time and original path follow
+from the path alone. `<run>/moved.json` lists the files of a run in the exact spelling of the metadata and says whether
+the run has finished. It is written before the first move. A run that is still moving files keeps its listing; files
+whose listing is gone are found by their paths.
 """
 
 from __future__ import annotations
 
-import json
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.errors import IcebergCompactError, UnsupportedError
-from iceberg_compact_sql.reclaim.reachability import FileKind, NeededFile
+from iceberg_compact_sql.errors import UnsupportedError
+from iceberg_compact_sql.reclaim.reachability import NeededFile
+from iceberg_compact_sql.reclaim.record_files import own_folder, quarantine_root, write_record
+from iceberg_compact_sql.redaction import masked_logger
 from iceberg_compact_sql.storage.locations import join, relative_to, split_location
 from iceberg_compact_sql.storage.stores import Stores
 
-FOLDER = "_quarantine"
-_MOVED = "moved.json"
-_PENDING = ".pending.json"
+LISTING = "moved.json"
+# A run that has not finished after this time has crashed. A wrong guess loses nothing: paths hold the original path.
+_ABANDONED_AFTER_MS = 24 * 3_600_000
+# An object's key may have an empty level, `.` or `..`; a local path may not.
+_ENCODED = {"": "%", ".": "%2E", "..": "%2E%2E"}
+_DECODED = {encoded: level for level, encoded in _ENCODED.items()}
+_log = masked_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class MovedFile:
-    """A file put aside: where it was and where it is."""
+    """A file that was moved aside: where it was and where it is."""
 
     original: str
     aside: str
@@ -37,150 +42,129 @@ class MovedFile:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedRun:
-    """What one run put aside, and when it may go for good."""
+    """The files that one run moved aside, and when they may be deleted; `listing` is None if it does not exist."""
 
-    manifest: str
+    run_id: str
+    listing: str | None
+    started_ms: int
     delete_after_ms: int
     files: tuple[MovedFile, ...]
+    finished: bool = True
 
-
-@dataclass(frozen=True, slots=True)
-class PendingDeletes:
-    """What an earlier run meant to delete and did not finish."""
-
-    journal: str
-    files: tuple[NeededFile, ...]
-
-
-def metadata_root(metadata: TableMetadata) -> str:
-    """Where the table's metadata files are written."""
-    return metadata.properties.get("write.metadata.path") or join(metadata.location, "metadata")
-
-
-def quarantine_root(metadata: TableMetadata) -> str:
-    """Where this table's quarantine is; nothing below it counts as an orphan."""
-    return join(metadata_root(metadata), FOLDER)
-
-
-def new_run_id() -> str:
-    """A name for one run's quarantine and journal; never the same twice."""
-    return uuid.uuid4().hex
+    def is_over(self, now_ms: int) -> bool:
+        """Whether the run no longer moves files."""
+        return self.finished or now_ms - self.started_ms >= _ABANDONED_AFTER_MS
 
 
 def put_aside(
     stores: Stores, metadata: TableMetadata, files: Sequence[NeededFile], *, run_id: str, now_ms: int, keep_ms: int
 ) -> dict[str, str]:
-    """Move files into quarantine; returns the reason for each path that could not be moved.
-
-    What is moved is written down first, so that an interrupted run can be taken back too.
-    """
-    root = quarantine_root(metadata)
+    """Move files into quarantine; returns the reason for each path that could not be moved."""
     refuse_other_stores(metadata, files)
-    moves = [
-        MovedFile(file.path, join(root, run_id, f"{at}-{file.path.rsplit('/', 1)[-1]}"), file.size_bytes)
-        for at, file in enumerate(files)
-    ]
-    listing = {
-        "moved_at_ms": now_ms,
-        "delete_after_ms": now_ms + keep_ms,
-        "files": [[move.original, move.aside, move.size_bytes] for move in moves],
-    }
-    stores.write(join(root, run_id, _MOVED), json.dumps(listing).encode())
+    folder = join(own_folder(metadata), run_id)
+    until_ms = now_ms + keep_ms
+    moves = [MovedFile(f.path, join(folder, str(until_ms), encoded_path(f.path)), f.size_bytes) for f in files]
+    rows = [[move.original, move.aside, move.size_bytes] for move in moves]
+
+    def write_listing(*, finished: bool) -> None:
+        write_record(
+            stores,
+            join(folder, LISTING),
+            metadata,
+            rows,
+            moved_at_ms=now_ms,
+            delete_after_ms=until_ms,
+            finished=finished,
+        )
 
     def move(item: MovedFile) -> tuple[str, str | None]:
         events.reach("reclaim.move", path=item.original)
         return item.original, _try_move(stores, item.original, item.aside)
 
-    return {path: reason for path, reason in stores.each(move, moves) if reason is not None}
+    write_listing(finished=False)
+    failures = {path: reason for path, reason in stores.each(move, moves) if reason is not None}
+    events.reach("reclaim.moved", files=len(moves))
+    write_listing(finished=True)
+    return failures
 
 
-def runs(stores: Stores, metadata: TableMetadata) -> tuple[list[QuarantinedRun], list[PendingDeletes]]:
-    """Every quarantine and every unfinished deletion of a table, from one listing."""
-    quarantined: list[QuarantinedRun] = []
-    pending: list[PendingDeletes] = []
-    for file in stores.walk(quarantine_root(metadata)):
-        if not file.path.endswith(("/" + _MOVED, _PENDING)):
-            continue
-        try:
-            said = _parsed(stores, file.path)
-        except FileNotFoundError:
-            # Another run has finished with it since it was listed.
-            continue
-        if file.path.endswith("/" + _MOVED):
-            moved = tuple(MovedFile(*row) for row in said["files"])
-            quarantined.append(QuarantinedRun(file.path, said["delete_after_ms"], moved))
-        else:
-            pending.append(PendingDeletes(file.path, tuple(NeededFile(p, FileKind(k), b) for p, k, b in said)))
-    return quarantined, pending
+def purge(
+    stores: Stores,
+    quarantined: Iterable[QuarantinedRun],
+    now_ms: int,
+    needed_of: Callable[[Sequence[str]], Collection[str]],
+) -> int:
+    """Delete the files whose retention has ended; returns how many were deleted.
 
-
-def not_yet_deleted(stores: Stores, pending: Iterable[PendingDeletes]) -> list[PendingDeletes]:
-    """Unfinished deletions with only the files that are still there: what the interrupted run did is done."""
-    rest = []
-    for one in pending:
-        states = stores.each(lambda file: stores.stat(file.path), one.files)
-        files = tuple(file for file, state in zip(one.files, states, strict=True) if state is not None)
-        rest.append(PendingDeletes(one.journal, files))
-    return rest
-
-
-def _parsed(stores: Stores, path: str) -> Any:
-    content = stores.read(path)
-    try:
-        return json.loads(content)
-    except ValueError as error:
-        raise IcebergCompactError(
-            f"{path}, which says what was put aside or is being deleted, is damaged ({error})",
-            hint="Restore it, or move it away: then remove_orphans finds what it listed.",
-        ) from error
-
-
-def write_pending(stores: Stores, metadata: TableMetadata, run_id: str, files: Iterable[NeededFile]) -> str:
-    """Write down what is about to be deleted; returns the journal's path."""
-    journal = join(quarantine_root(metadata), run_id + _PENDING)
-    stores.write(journal, json.dumps([[f.path, f.kind.value, f.size_bytes] for f in files]).encode())
-    return journal
-
-
-def purge(stores: Stores, quarantined: Iterable[QuarantinedRun], now_ms: int) -> int:
-    """Delete for good what is past its time; returns how many files went."""
-    gone = 0
-    for run in quarantined:
-        if run.delete_after_ms <= now_ms:
-            failures = stores.delete(move.aside for move in run.files)
-            gone += len(run.files) - len(failures)
-            if not failures:
-                stores.delete([run.manifest])
-    return gone
+    `needed_of` returns the original paths that the current metadata names, as after a return to old metadata. Those
+    files are kept.
+    """
+    due = [run for run in quarantined if run.delete_after_ms <= now_ms]
+    originals = [moved.original for run in due for moved in run.files]
+    needed = frozenset(needed_of(originals)) if originals else frozenset()
+    deleted = 0
+    for run in due:
+        unneeded = [moved.aside for moved in run.files if moved.original not in needed]
+        failures = stores.delete(unneeded)
+        deleted += len(unneeded) - len(failures)
+        if not failures and len(unneeded) == len(run.files) and run.listing and run.is_over(now_ms):
+            stores.delete([run.listing])
+    return deleted
 
 
 def still_aside(stores: Stores, quarantined: Iterable[QuarantinedRun]) -> Iterator[MovedFile]:
-    """The files that `restore` would bring back, or find their place taken; changes nothing."""
+    """Return the files that are still in quarantine; changes nothing."""
     for run in quarantined:
-        for item, state in zip(run.files, stores.each(lambda one: stores.stat(one.aside), run.files), strict=True):
-            if state is not None:
-                yield item
+        states = stores.each(lambda moved: stores.stat(moved.aside), run.files)
+        yield from (moved for moved, state in zip(run.files, states, strict=True) if state is not None)
 
 
-def restore(stores: Stores, quarantined: Iterable[QuarantinedRun]) -> Iterator[tuple[MovedFile, bool]]:
-    """Bring every file back to where it was; one whose place is taken stays aside, and so does its run's listing."""
+def restore(stores: Stores, quarantined: Iterable[QuarantinedRun], now_ms: int) -> Iterator[tuple[MovedFile, bool]]:
+    """Move every file back to its original path; returns for each one whether it was restored.
+
+    If a file exists at the original path, the file stays in quarantine and the listing of its run is kept. The listing
+    of a run that still moves files is kept too: another restore returns the rest.
+    """
+
+    def move_back(moved: MovedFile) -> tuple[MovedFile, bool | None]:
+        if stores.stat(moved.aside) is None:
+            # Never moved, or already restored by an interrupted restore.
+            return moved, None
+        if stores.stat(moved.original) is not None:
+            return moved, False
+        return moved, _try_move(stores, moved.aside, moved.original) is None
+
     for run in quarantined:
-
-        def back(item: MovedFile) -> tuple[MovedFile, bool | None]:
-            if stores.stat(item.aside) is None:
-                # Never moved, or brought back by a run that was interrupted.
-                return item, None
-            if stores.stat(item.original) is not None:
-                return item, False
-            return item, _try_move(stores, item.aside, item.original) is None
-
         complete = True
-        for moved, outcome in stores.each(back, run.files):
+        for moved, outcome in stores.each(move_back, run.files):
             if outcome is not None:
                 complete = complete and outcome
                 yield moved, outcome
-        if complete:
-            stores.delete([run.manifest])
+        if not run.is_over(now_ms):
+            _log.warning("run %s may still move files aside: call restore_quarantine again later", run.run_id)
+        elif complete and run.listing:
+            stores.delete([run.listing])
+
+
+def encoded_path(original: str) -> str:
+    """Return the original path as levels below the folder of a run.
+
+    >>> encoded_path("s3://bucket/t//data/100%.parquet")
+    't/%/data/100%25.parquet'
+    """
+    levels = split_location(original).path.removeprefix("/").split("/")
+    return "/".join(_ENCODED.get(level) or level.replace("%", "%25") for level in levels)
+
+
+def original_path(aside_root: str, encoded: str) -> str:
+    """Return the original location of a file in quarantine, from its levels below the folder of a run.
+
+    >>> original_path("s3://bucket/t/metadata/_quarantine", "t/%/data/100%25.parquet")
+    's3://bucket/t//data/100%.parquet'
+    """
+    store = split_location(aside_root)
+    decoded = (_DECODED.get(level, re.sub("%25", "%", level)) for level in encoded.split("/"))
+    return f"{store.scheme}://{store.authority}/{'/'.join(decoded)}"
 
 
 def _try_move(stores: Stores, source: str, target: str) -> str | None:
@@ -195,12 +179,12 @@ def _try_move(stores: Stores, source: str, target: str) -> str | None:
 
 def refuse_other_stores(metadata: TableMetadata, files: Iterable[NeededFile]) -> None:
     """Refuse files that are not on the file system or bucket of the table's metadata: moving them would copy them."""
-    place = split_location(quarantine_root(metadata))
-    top = place._replace(path="")
+    store = split_location(quarantine_root(metadata))
+    top = store._replace(path="")
     for file in files:
         if relative_to(top, split_location(file.path)) is None:
             raise UnsupportedError(
-                f"{file.path} is not on the store of the table's metadata ({place.scheme}://{place.authority})",
+                f"{file.path} is not on the store of the table's metadata ({store.scheme}://{store.authority})",
                 argument="quarantine",
-                hint="Files are put aside on one file system or bucket only; run without quarantine.",
+                hint="Quarantine moves files only within one file system or bucket. Run without quarantine.",
             )

@@ -1,4 +1,4 @@
-"""Which snapshots and refs go: Iceberg's retention rules as a pure function of the metadata."""
+"""Iceberg's retention rules: which snapshots and refs expire, as a pure function of the metadata."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
-from iceberg_compact_sql.units import LONG_MAX
+from iceberg_compact_sql.table.properties import GC_ENABLED, MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP
 
 _DAY_MS = 86_400_000
-MAX_SNAPSHOT_AGE_MS = ("history.expire.max-snapshot-age-ms", 5 * _DAY_MS)
-MIN_SNAPSHOTS_TO_KEEP = ("history.expire.min-snapshots-to-keep", 1)
-MAX_REF_AGE_MS = ("history.expire.max-ref-age-ms", LONG_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryRequest:
-    """What the user asked to expire; None leaves it to the table's `history.expire.*` properties.
+    """What the user asked to expire; None means the table's `history.expire.*` property.
 
-    As in Iceberg, explicit ids come on top of the age: the table's own age limit still applies beside them.
+    As in Iceberg, explicit ids expire in addition to the snapshots that are too old.
     """
 
     now_ms: int
@@ -43,7 +40,7 @@ class ExpiryRequest:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Ids in the order of the metadata, and the names of refs that go."""
+    """Expired and kept snapshot ids in the order of the metadata, and the names of expired refs."""
 
     expired: tuple[int, ...]
     kept: tuple[int, ...]
@@ -51,17 +48,18 @@ class Retention:
 
 
 def decide(metadata: TableMetadata, request: ExpiryRequest) -> Retention:
-    """Apply the rules of Iceberg's RemoveSnapshots; ids that the metadata does not hold (any more) are left out.
+    """Apply the rules of Iceberg's RemoveSnapshots; requested ids that the metadata does not have are ignored.
 
-    main always stays; another ref goes when its head is older than its maximum age. On each remaining branch
-    ancestors stay while fewer than the minimum are kept or they are young enough, the branch's own settings first.
-    A snapshot that no remaining ref leads to (staged, rolled back) stays only if it is younger than the cutoff.
+    main is always kept; another ref expires when its head is older than its maximum age. On each remaining branch
+    ancestors are kept while they are young enough or fewer than the minimum are kept. Settings of the branch override
+    those of the table. A snapshot that no remaining ref leads to (staged, rolled back) is kept only if it is younger
+    than the cutoff.
     """
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     older_than_ms = request.older_than_ms
     if older_than_ms is None:
-        older_than_ms = request.now_ms - _setting(metadata, MAX_SNAPSHOT_AGE_MS)
-    least = request.retain_last or _setting(metadata, MIN_SNAPSHOTS_TO_KEEP)
+        older_than_ms = request.now_ms - MAX_SNAPSHOT_AGE_MS.of(metadata.properties)
+    min_snapshots = request.retain_last or MIN_SNAPSHOTS_TO_KEEP.of(metadata.properties)
     refs = _remaining_refs(metadata, snapshots, request.now_ms)
     explicit = frozenset(request.snapshot_ids)
     _refuse_heads(refs, explicit)
@@ -71,7 +69,7 @@ def decide(metadata: TableMetadata, request: ExpiryRequest) -> Retention:
     for ref in refs.values():
         if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
             cutoff_ms = older_than_ms if ref.max_snapshot_age_ms is None else request.now_ms - ref.max_snapshot_age_ms
-            keep_at_least = ref.min_snapshots_to_keep or least
+            keep_at_least = ref.min_snapshots_to_keep or min_snapshots
             lineage = list(_ancestors(snapshots, ref.snapshot_id))
             referenced.update(ancestor.snapshot_id for ancestor in lineage)
             for position, ancestor in enumerate(lineage):
@@ -111,16 +109,17 @@ def refuse_unknown_ids(metadata: TableMetadata, snapshot_ids: Iterable[int]) -> 
 
 
 def refuse_without_gc(metadata: TableMetadata) -> None:
-    """Refuse to delete files of a table that says others may need them."""
-    if metadata.properties.get("gc.enabled", "true").lower() != "true":
+    """Refuse to delete files of a table with gc.enabled = false: other tables may need them."""
+    if not GC_ENABLED.of(metadata.properties):
         raise UnsupportedError(
             "the table has gc.enabled = false: deleting its files may harm other tables",
+            argument=GC_ENABLED.name,
             hint="Set gc.enabled to true only if no other table shares these files.",
         )
 
 
 def _remaining_refs(metadata: TableMetadata, snapshots: Mapping[int, Snapshot], now_ms: int) -> dict[str, SnapshotRef]:
-    default_age_ms = _setting(metadata, MAX_REF_AGE_MS)
+    default_age_ms = MAX_REF_AGE_MS.of(metadata.properties)
     remaining = {}
     for name, ref in metadata.refs.items():
         head = snapshots.get(ref.snapshot_id)
@@ -144,17 +143,8 @@ def _refuse_heads(refs: Mapping[str, SnapshotRef], explicit: frozenset[int]) -> 
 
 def _ancestors(snapshots: Mapping[int, Snapshot], head: int) -> Iterator[Snapshot]:
     seen: set[int] = set()
-    at: int | None = head
-    while at is not None and at in snapshots and at not in seen:
-        seen.add(at)
-        yield snapshots[at]
-        at = snapshots[at].parent_snapshot_id
-
-
-def _setting(metadata: TableMetadata, setting: tuple[str, int]) -> int:
-    name, default = setting
-    text = metadata.properties.get(name)
-    try:
-        return default if text is None else int(text)
-    except ValueError:
-        raise UnsupportedError(f"table property {name} is {text!r}, not a number", hint="Correct it first.") from None
+    snapshot_id: int | None = head
+    while snapshot_id is not None and snapshot_id in snapshots and snapshot_id not in seen:
+        seen.add(snapshot_id)
+        yield snapshots[snapshot_id]
+        snapshot_id = snapshots[snapshot_id].parent_snapshot_id

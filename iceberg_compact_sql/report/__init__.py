@@ -1,1 +1,1 @@
-"""Progress and tables for people."""
+"""Shows progress, log lines, tables and documents."""

@@ -1,27 +1,32 @@
-"""Progress of long work: a bar on a terminal, an updating line in a notebook, plain log lines otherwise."""
+"""Shows the progress of a run: a bar on a terminal, a line in a notebook, plain log lines otherwise."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-LOGGER = logging.getLogger("iceberg_compact_sql")
-# A log gets a line at most this often while a step goes on.
+from iceberg_compact_sql.events import listening
+from iceberg_compact_sql.redaction import masked_logger
+
+_log = masked_logger(__name__)
+# The shortest time between two log lines of one step.
 _LOG_INTERVAL_SECONDS = 10.0
 
 
 class Progress(Protocol):
-    """Where a procedure tells how far it is."""
+    """A display of the progress of a run."""
 
     def step(self, label: str, total: float = 0) -> None:
-        """Begin a step; `total` is what `advance` adds up to, 0 where nobody knows."""
+        """Begin a step; `total` is the sum of all `advance` calls, 0 if unknown."""
 
     def advance(self, amount: float = 1) -> None:
-        """Tell that some of the step is done."""
+        """Add to the finished amount of the step."""
+
+    def note(self, label: str) -> None:
+        """Change the label; the progress of the step is kept."""
 
     def finish(self) -> None:
         """End the last step; called once, also after an error."""
@@ -36,12 +41,15 @@ class Silent:
     def advance(self, amount: float = 1) -> None:
         pass
 
+    def note(self, label: str) -> None:
+        pass
+
     def finish(self) -> None:
         pass
 
 
 class LogLines:
-    """A line a step, and one now and then while it lasts."""
+    """One log line for each step, and more at intervals while it runs."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -52,14 +60,18 @@ class LogLines:
     def step(self, label: str, total: float = 0) -> None:
         self._label, self._total, self._done = label, total, 0.0
         self._last = time.monotonic()
-        LOGGER.info("%s: %s", self._title, label)
+        _log.info("%s: %s", self._title, label)
 
     def advance(self, amount: float = 1) -> None:
         self._done += amount
         now = time.monotonic()
         if self._total and now - self._last >= _LOG_INTERVAL_SECONDS:
             self._last = now
-            LOGGER.info("%s: %s %.0f%%", self._title, self._label, 100 * min(self._done / self._total, 1))
+            _log.info("%s: %s %.0f%%", self._title, self._label, 100 * min(self._done / self._total, 1))
+
+    def note(self, label: str) -> None:
+        self._label = label
+        _log.info("%s: %s", self._title, label)
 
     def finish(self) -> None:
         pass
@@ -85,6 +97,10 @@ class NotebookLine:
         self._done += amount
         self._show()
 
+    def note(self, label: str) -> None:
+        self._label = label
+        self._show()
+
     def finish(self) -> None:
         self._label, self._total = "done", 0.0
         self._show()
@@ -97,7 +113,7 @@ class NotebookLine:
 
 
 class TerminalBar:
-    """A rich bar on standard error, gone when the work is done."""
+    """A rich progress bar on standard error, removed at the end."""
 
     def __init__(self, title: str) -> None:
         from rich.console import Console
@@ -126,22 +142,61 @@ class TerminalBar:
         if self._task is not None:
             self._bar.advance(self._task, amount)
 
+    def note(self, label: str) -> None:
+        if self._task is not None:
+            self._bar.update(self._task, description=f"{self._title}: {label}")
+
     def finish(self) -> None:
         self._bar.stop()
 
 
 @contextlib.contextmanager
-def progress_for(title: str, setting: str | None, *, shown: bool = True) -> Iterator[Progress]:
-    """The kind of progress that fits where this process runs; `setting` is `spark.iceberg_compact_sql.progress`."""
-    progress = _choose(title, setting, shown)
+def shown_progress(setting: Callable[[], str | None]) -> Iterator[None]:
+    """Show the progress of the runs in the block: in a terminal, a notebook or the log.
+
+    `setting` returns `spark.iceberg_compact_sql.progress`; it is called when there is something to show.
+    """
+    display = _EventDisplay(setting)
     try:
-        yield progress
+        with listening(display):
+            yield
     finally:
-        progress.finish()
+        display.close()
 
 
-def _choose(title: str, setting: str | None, shown: bool) -> Progress:
-    if not shown or (setting or "").lower() in ("false", "off", "no"):
+class _EventDisplay:
+    """Turns the events of a compaction into one step for each plan; commits only change the label."""
+
+    def __init__(self, setting: Callable[[], str | None]) -> None:
+        self._setting = setting
+        self._progress: Progress | None = None
+        self._label = ""
+
+    def __call__(self, event: str, facts: Mapping[str, Any]) -> None:
+        if event == "compact.start":
+            if facts["attempt"] == 1:
+                self.close()
+                self._progress = _choose(f"compact_table {facts['table']}", self._setting())
+            self._label = "rewriting" if facts["attempt"] == 1 else "rewriting again after a concurrent change"
+        if self._progress is None:
+            return
+        if event == "compact.start":
+            self._progress.step(self._label, facts["input_bytes"])
+        elif event == "compact.progress":
+            self._progress.advance(facts["input_bytes"])
+        elif event == "compact.committing":
+            self._progress.note("committing")
+        elif event == "compact.committed":
+            self._progress.note(self._label)
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.finish()
+            self._progress = None
+
+
+def _choose(title: str, setting: str | None) -> Progress:
+    if (setting or "").lower() in ("false", "off", "no"):
         return Silent()
     if _in_notebook():
         return NotebookLine(title)

@@ -1,4 +1,4 @@
-"""Results for people and for programs: tables, JSON, CSV, and file sizes as bars."""
+"""Prints results as tables, JSON or CSV, and file sizes as bars."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def render(dataframe: Any, style: str) -> None:
     if not names:
         # USE, CREATE and the like have no result.
         return
-    rows = [tuple(row) for row in _on_the_sessions_clock(dataframe).collect()]
+    rows = [tuple(row) for row in _in_session_time_zone(dataframe).collect()]
     if style == "json":
         json.dump([_as_json(dict(zip(names, row, strict=True))) for row in rows], sys.stdout, indent=2)
         sys.stdout.write("\n")
@@ -40,8 +40,8 @@ def render(dataframe: Any, style: str) -> None:
         print_table(names, rows)
 
 
-def _on_the_sessions_clock(dataframe: Any) -> Any:
-    """The same rows with timestamps as text: as Python values they would be on the clock of this machine."""
+def _in_session_time_zone(dataframe: Any) -> Any:
+    """Return the same rows with timestamps as text: Python values would be in the time zone of this machine."""
     fields = getattr(dataframe, "schema", ())
     if not any(field.dataType.typeName() == "timestamp" for field in fields):
         return dataframe
@@ -57,7 +57,7 @@ def _on_the_sessions_clock(dataframe: Any) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    """A value for people and CSV: numbers in full, what is nested as JSON."""
+    """Format a value for a table or CSV: numbers in full, nested values as JSON."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (bytes, bytearray)):
@@ -68,7 +68,7 @@ def _as_text(value: Any) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """A value of a row as JSON can hold it: what JSON has no number for is null, bytes are hexadecimal."""
+    """Convert a value of a row for JSON: NaN and infinity become null, bytes hexadecimal."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (str, int)):
@@ -85,30 +85,30 @@ def _as_json(value: Any) -> Any:
 
 
 def console_for_people(least_width: int = _FILE_WIDTH) -> Console:
-    """Standard output as wide as the terminal; in a file or a pipe wide enough for whole lines."""
+    """Return a console for standard output: as wide as the terminal; wide enough for whole lines in a file."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else max(_FILE_WIDTH, least_width))
 
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    """A table in the terminal; one row, or rows that are too wide for it, stand upright: a name and a value a line."""
+    """Print a table; a single row, or rows that are too wide, are printed vertically: one line for each column."""
     shown = [[_shown(name, value) for name, value in zip(names, row, strict=True)] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *shown, strict=True)]
     natural = sum(widths) + 3 * len(widths) + 1
     console = console_for_people(natural)
-    # The widest column may be folded; with less room than that a table cannot be read.
+    # The widest column may be wrapped; a narrower table is not readable.
     folded = natural - max(0, max(widths) - _FOLDED_WIDTH)
     if (len(rows) == 1 and len(names) > 3) or (rows and folded > console.width):
         for number, row in enumerate(shown, 1):
-            console.print(_upright(names, row, title if len(rows) == 1 else f"row {number} of {len(rows)}"))
+            console.print(_vertical_table(names, row, title if len(rows) == 1 else f"row {number} of {len(rows)}"))
         return
-    console.print(_flat(names, rows, shown, title))
+    console.print(_horizontal_table(names, rows, shown, title))
     if not rows:
         console.print("no rows")
 
 
-def _upright(names: Sequence[str], row: Sequence[str], title: str | None) -> Table:
+def _vertical_table(names: Sequence[str], row: Sequence[str], title: str | None) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -120,7 +120,7 @@ def _upright(names: Sequence[str], row: Sequence[str], title: str | None) -> Tab
     return table
 
 
-def _flat(
+def _horizontal_table(
     names: Sequence[str], rows: Sequence[Sequence[Any]], shown: Sequence[Sequence[str]], title: str | None
 ) -> Table:
     from rich.table import Table
@@ -136,7 +136,7 @@ def _flat(
 
 
 def size_histogram(sizes: Sequence[int]) -> list[tuple[str, int, str]]:
-    """File sizes in powers of four: label, count and a bar.
+    """Count file sizes in powers of four: label, count and a bar for each.
 
     >>> size_histogram([10, 20, 5000])
     [('64 B', 2, '####################################'), ('16 KB', 1, '##################')]
@@ -155,7 +155,7 @@ def size_histogram(sizes: Sequence[int]) -> list[tuple[str, int, str]]:
 
 
 def print_histogram(title: str, sizes: Sequence[int]) -> None:
-    """How many files there are of each size, as bars."""
+    """Print how many files there are of each size, as bars."""
     console = console_for_people()
     console.print(f"[bold]{title}[/bold]: {len(sizes)} files, {format_bytes(sum(sizes))}", highlight=False)
     for label, count, bar in size_histogram(sizes):

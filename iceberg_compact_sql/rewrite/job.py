@@ -1,4 +1,4 @@
-"""What every task of a run needs to know, taken from a table once."""
+"""Builds the job of a run: what every task needs from the table."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from iceberg_compact_sql.errors import InvalidArgumentError, NotFoundError
+from iceberg_compact_sql.format_versions import rules_of
 from iceberg_compact_sql.plan.model import CompactionOptions
+from iceberg_compact_sql.rewrite.scan.lineage import with_lineage
+from iceberg_compact_sql.rewrite.scan.stored_columns import stored_schema
 from iceberg_compact_sql.rewrite.task import RewriteJob
 from iceberg_compact_sql.rewrite.write.settings import CODEC, LEVEL, writer_settings
 from iceberg_compact_sql.storage.io_properties import io_properties
-
-_NAME_MAPPING = "schema.name-mapping.default"
-_PROVIDER = "write.py-location-provider.impl"
+from iceberg_compact_sql.storage.request_limit import request_limit
+from iceberg_compact_sql.table.properties import NAME_MAPPING, PYTHON_LOCATION_PROVIDER
 
 
 def build_job(
@@ -28,10 +30,12 @@ def build_job(
     output_spec_id: int,
     cores: int,
 ) -> RewriteJob:
-    """The run's job: the table's schema, specs and write settings, and only those properties that its storage needs.
+    """Return the run's job: schema, specs and write settings of the table, and only properties that its storage needs.
 
-    `overrides` are `write.*` properties, and `compression` for the codec, of this run alone; a setting that makes no
-    sense raises InvalidArgumentError here, before anything is read.
+    In format version 3 the schema has the columns of row lineage.
+
+    `overrides` are `write.*` properties of this run, and `compression` for the codec. An invalid setting raises
+    InvalidArgumentError here, before anything is read.
     """
     metadata = table.metadata
     specs = table.specs()
@@ -45,13 +49,16 @@ def build_job(
     schema = table.schema()
     properties = effective_properties(metadata.properties, overrides)
     writer_settings(properties, schema)
+    schema = stored_schema(schema)
+    if rules_of(metadata.format_version).row_lineage:
+        schema = with_lineage(schema)
     return RewriteJob(
         run_id=run_id,
         table_location=metadata.location,
         schema_json=schema.model_dump_json(),
         specs_json=tuple(specs[spec_id].model_dump_json() for spec_id in sorted(specs)),
         output_spec_id=output_spec_id,
-        name_mapping_json=metadata.properties.get(_NAME_MAPPING),
+        name_mapping_json=NAME_MAPPING.of(metadata.properties),
         properties=properties,
         io_properties=io_properties(table.io.properties),
         format_version=metadata.format_version,
@@ -63,19 +70,21 @@ def build_job(
         threads=max(1, cores),
         min_file_bytes=options.min_file_bytes,
         max_file_bytes=options.max_file_bytes,
+        order=options.order,
+        requests=request_limit().requests,
     )
 
 
 def effective_properties(table_properties: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
-    """The table's write properties with this run's own on top; a new codec drops the table's level."""
+    """Return the table's write properties, overridden by those of this run; a new codec drops the table's level."""
     properties = {name: value for name, value in table_properties.items() if name.startswith("write.")}
     codec = overrides.get("compression", overrides.get(CODEC))
     if codec is not None and codec.lower() != properties.get(CODEC, "zstd").lower():
         properties.pop(LEVEL, None)
     for name, value in overrides.items():
-        if name == _PROVIDER:
-            message = f"'{name}' names Python code, and a call loads none"
-            hint = "Make it a property of the table."
+        if name == PYTHON_LOCATION_PROVIDER.name:
+            message = f"'{name}' names a Python class, which a call must not load"
+            hint = "Set it as a property of the table."
             raise InvalidArgumentError(message, argument="options", value=name, hint=hint)
         if name == "compression":
             properties[CODEC] = value
@@ -89,11 +98,11 @@ def effective_properties(table_properties: Mapping[str, str], overrides: Mapping
 
 
 def job_schema(job: RewriteJob) -> Schema:
-    """The schema that outputs are written in."""
+    """Return the schema that outputs are written in: the table's, and the columns of row lineage in version 3."""
     return Schema.model_validate_json(job.schema_json)
 
 
 def job_spec(job: RewriteJob, spec_id: int) -> PartitionSpec:
-    """One of the table's partition specs."""
+    """Return one of the table's partition specs."""
     specs = (PartitionSpec.model_validate_json(text) for text in job.specs_json)
     return next(spec for spec in specs if spec.spec_id == spec_id)

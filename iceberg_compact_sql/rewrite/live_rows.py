@@ -1,107 +1,123 @@
-"""Live rows of input files, a row group at a time, in the table's current schema."""
+"""Live rows of input files, one row group at a time, in the table's current schema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 
-from iceberg_compact_sql.events import reach
+from iceberg_compact_sql.events import reach, stop_if_cancelled
 from iceberg_compact_sql.parquet.footer import FooterError, ParquetFooter, checked_footer
 from iceberg_compact_sql.rewrite.deletes.load import load_deletes
 from iceberg_compact_sql.rewrite.deletes.row_bitmap import RowBitmap
 from iceberg_compact_sql.rewrite.scan.arrow_types import arrow_schema
 from iceberg_compact_sql.rewrite.scan.fields import FileField, file_fields, plain_type
-from iceberg_compact_sql.rewrite.scan.inputs import InputFileError, naming_file
-from iceberg_compact_sql.rewrite.scan.open_slice import DataFile, RowGroupRange, TableSchema
+from iceberg_compact_sql.rewrite.scan.inputs import InputFileError, input_errors
+from iceberg_compact_sql.rewrite.scan.lineage import ROW_ID, fill_lineage
+from iceberg_compact_sql.rewrite.scan.open_slice import OpenSlice, RowGroupRange, TableSchema
 from iceberg_compact_sql.rewrite.scan.projection import Projection
-from iceberg_compact_sql.rewrite.scan.schema_match import misfit
+from iceberg_compact_sql.rewrite.scan.schema_match import no_copy_reason
 from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob, RewriteTask
-from iceberg_compact_sql.storage.paths import same_file_key
 
-__all__ = ["InputFileError", "InputReader", "RowGroupPart", "open_inputs", "output_arrow_schema"]
+Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+__all__ = ["InputFileError", "InputReader", "SliceRowGroup", "open_inputs", "output_arrow_schema"]
 
 
 def output_arrow_schema(job: RewriteJob) -> pa.Schema:
-    """The table's current schema as all rows come out of `InputReader.read`, field ids at every level."""
+    """Return the schema of the rows of `InputReader.read`: the table's current one, with field ids at every level."""
     return arrow_schema(Schema.model_validate_json(job.schema_json))
 
 
 @dataclass(frozen=True, slots=True)
-class RowGroupPart:
-    """A row group that belongs to a slice; `touched` if deletes remove at least one of its rows."""
+class SliceRowGroup:
+    """A row group of a slice; `has_deletes` if deletes remove at least one of its rows."""
 
     index: int
     rows: int
     compressed_bytes: int
     first_row: int
-    touched: bool
+    has_deletes: bool
 
 
 class InputReader:
     """One input slice: which row groups it has, whether they may be copied, and their live rows.
 
-    `footer` is None where the footer cannot be walked to its last byte; such a file is read, never copied. `read` may
-    be called from several threads, for different row groups or for the same.
+    `footer` is None when the footer cannot be parsed completely; such a file is decoded, never copied. `read` is
+    thread-safe, for different row groups and for the same one.
     """
 
-    def __init__(self, data: DataFile, deleted: RowBitmap, *, dictionaries: bool) -> None:
+    def __init__(self, data: OpenSlice, deleted: RowBitmap, *, dictionaries: bool) -> None:
         self.slice: InputSlice = data.slice
         self.file: pa.NativeFile = data.file
         self._data = data
         self._deleted = deleted
         self._dictionaries = dictionaries
+        self._lineage = ROW_ID.field_id in {field.field_id for field in data.table.schema.fields}
         self._groups: Mapping[int, RowGroupRange] = {group.index: group for group in data.row_groups}
-        # Known before anything is read: deletes of every kind are positions by now.
+        # Known before any row is read: deletes of every kind are already row positions.
         self.deleted_rows: Mapping[int, int] = {
             group.index: deleted.count(group.first_row, group.rows) for group in data.row_groups
         }
-        self.parts: tuple[RowGroupPart, ...] = tuple(
-            RowGroupPart(g.index, g.rows, g.compressed_bytes, g.first_row, self.deleted_rows[g.index] > 0)
+        self.row_groups: tuple[SliceRowGroup, ...] = tuple(
+            SliceRowGroup(g.index, g.rows, g.compressed_bytes, g.first_row, self.deleted_rows[g.index] > 0)
             for g in data.row_groups
         )
-        with naming_file(data.path):
-            projection = self._projection(data.fields)
-        self._names = [field.name for field in data.fields if _is_wanted(field, data.table.schema)]
+        with input_errors(data.path):
+            # Built for its checks: a file that does not match the table is refused before any row is read.
+            self._projection(data.fields)
+        wanted = {field.field_id for field in data.table.schema.fields} - set(data.identity)
+        self._names = [field.name for field in data.fields if field.field_id in wanted]
         self.footer: ParquetFooter | None = None
-        self.misfit_reason: str | None = None
+        self.no_copy_reason: str | None = None
         try:
             if isinstance(data.footer, FooterError):
                 raise data.footer
             self.footer = checked_footer(*data.footer)
         except FooterError as error:
-            self.misfit_reason = f"its footer cannot be walked: {error}"
-        if self.misfit_reason is None:
-            self.misfit_reason = misfit(
+            self.no_copy_reason = f"its footer cannot be parsed: {error}"
+        if self.no_copy_reason is None:
+            self.no_copy_reason = no_copy_reason(
                 data.table.schema, data.fields, data.parquet_schema, own_ids=data.own_ids, identity=data.identity
             )
-        self.missing_ids: frozenset[int] = projection.missing_ids
+        if self.no_copy_reason is None and self._lineage:
+            self.no_copy_reason = "its rows keep their row ids, which are stored in the new file"
+
+    @property
+    def identity(self) -> Mapping[int, Any]:
+        """Return values of identity partition columns by field id; readers use them instead of the file's values."""
+        return self._data.identity
+
+    @property
+    def table_schema(self) -> Schema:
+        return self._data.table.schema
 
     @property
     def fits(self) -> bool:
-        """Whether row groups may be copied as they are; codec and deletes are not looked at here."""
-        return self.misfit_reason is None
+        """Whether row groups may be copied unchanged; codec and deletes are checked elsewhere."""
+        return self.no_copy_reason is None
 
     @property
     def live_rows(self) -> int:
-        return sum(part.rows - self.deleted_rows[part.index] for part in self.parts)
+        return sum(group.rows - self.deleted_rows[group.index] for group in self.row_groups)
 
     def read(self, index: int) -> Iterator[pa.RecordBatch]:
-        """Live rows of a row group, in order and in the table's schema; a batch without any is left out."""
+        """Yield the live rows of a row group, in order and in the table's schema; empty batches are left out."""
         group = self._groups[index]
         reach("rewrite.read", path=self.slice.path, row_group=index)
         if self.deleted_rows[index] == group.rows:
             return
         projection: Projection | None = None
         for first_row, batch in self._data.batches(group, self._names, self._dictionary_columns(index)):
-            with naming_file(self._data.path):
+            stop_if_cancelled()
+            with input_errors(self._data.path):
                 if projection is None:
-                    # The columns of a batch are those that were asked for, and perhaps dictionaries.
+                    # The batch has the requested columns, some of them as dictionaries.
                     fields = file_fields(batch.schema, self._data.table.mapping) if self._names else ()
                     projection = self._projection(fields)
                 mask = self._deleted.mask(first_row, batch.num_rows)
@@ -110,7 +126,18 @@ class InputReader:
                         continue
                     batch = _without(batch, mask)
                 projected = projection.apply(batch)
+                if self._lineage:
+                    projected = self._with_lineage(projected, first_row, mask)
             yield projected
+
+    def _with_lineage(self, batch: pa.RecordBatch, first_row: int, mask: Mask | None) -> pa.RecordBatch:
+        live = np.arange(batch.num_rows) if mask is None else np.flatnonzero(~mask)
+        return fill_lineage(
+            batch,
+            live.astype(np.int64) + first_row,
+            first_row_id=self.slice.first_row_id,
+            sequence_number=self.slice.sequence_number,
+        )
 
     def close(self) -> None:
         self._data.close()
@@ -133,42 +160,47 @@ class InputReader:
         )
 
     def _dictionary_columns(self, index: int) -> list[str]:
-        """Strings and binaries that are dictionaries throughout in the file: kept so, they cost a third less."""
+        """Return string and binary columns with only dictionary pages: kept as dictionaries, they cost a third less."""
         if not self._dictionaries or self.footer is None:
             return []
         encoded = self.footer.row_groups[index].dictionary_columns
         return [field.name for field in self._data.fields if field.name in encoded and _is_text(plain_type(field.type))]
 
 
-def open_inputs(job: RewriteJob, task: RewriteTask, io: FileIO, *, dictionaries: bool = False) -> Iterator[InputReader]:
-    """The inputs of a task one after the other, in order; who takes one closes it.
+def open_inputs(
+    job: RewriteJob,
+    task: RewriteTask,
+    io: FileIO,
+    *,
+    dictionaries: bool = False,
+    columns: Collection[int] | None = None,
+) -> Iterator[InputReader]:
+    """Yield the inputs of a task in order; the caller closes each.
 
-    The deletes of all of them are loaded before the first comes out. With `dictionaries`, top-level strings and
-    binaries may come as dictionaries with 32-bit indices.
+    The deletes of all inputs are loaded before the first one. With `dictionaries`, top-level strings and binaries may
+    be dictionaries with 32-bit indices. `columns` are the ids of the top-level columns to read; None reads all.
     """
     table = TableSchema.of(job)
     deleted = load_deletes(job, task, io, table)
-    for part in task.inputs:
-        reach("rewrite.open", path=part.path)
-        data = DataFile(io, table, part)
+    if columns is not None:
+        wanted = [column for column in table.schema.fields if column.field_id in columns]
+        table = replace(table, schema=Schema(*wanted))
+    for input_slice in task.inputs:
+        reach("rewrite.open", path=input_slice.path)
+        data = OpenSlice(io, table, input_slice)
         try:
-            reader = InputReader(data, deleted.get(same_file_key(part.path), RowBitmap()), dictionaries=dictionaries)
+            reader = InputReader(data, deleted.get(input_slice.path, RowBitmap()), dictionaries=dictionaries)
         except BaseException:
             data.close()
             raise
         yield reader
 
 
-def _is_wanted(field: FileField, schema: Schema) -> bool:
-    ids = {wanted.field_id for wanted in schema.fields}
-    return field.field_id in ids
-
-
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def _without(batch: pa.RecordBatch, mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> pa.RecordBatch:
+def _without(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
     if batch.num_columns == 0:
         live = int(np.count_nonzero(~mask))
         return pa.RecordBatch.from_arrays([pa.nulls(live)], names=[""]).select([])

@@ -1,4 +1,4 @@
-"""One rewrite task from its input slices to proved output files; runs in a Spark worker or in the driver."""
+"""Runs one rewrite task, from input slices to proved output files, in a Spark worker or in the driver."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 
-from iceberg_compact_sql.redaction import redact
+from iceberg_compact_sql.redaction import redact, remember_secrets
+from iceberg_compact_sql.rewrite.clustering.sorted_task import rewrite_in_order
 from iceberg_compact_sql.rewrite.copy.plan import CopyPlan, may_copy, plan_copies
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.job import job_schema, job_spec
 from iceberg_compact_sql.rewrite.live_rows import InputReader, open_inputs, output_arrow_schema
+from iceberg_compact_sql.rewrite.scan.read_ahead import reading_ahead
 from iceberg_compact_sql.rewrite.task import (
     OutputFile,
     RewriteFailure,
@@ -23,47 +25,53 @@ from iceberg_compact_sql.rewrite.task import (
     RewriteTask,
     slice_bytes,
 )
-from iceberg_compact_sql.rewrite.write.gather import PieceGatherer
+from iceberg_compact_sql.rewrite.write.gather import RowGroupGatherer
 from iceberg_compact_sql.rewrite.write.naming import OutputNames, layout_notes
 from iceberg_compact_sql.rewrite.write.open_files import TaskOutputs
 from iceberg_compact_sql.rewrite.write.output_file import TaskFiles
 from iceberg_compact_sql.rewrite.write.partitioning import PartitionSplitter
-from iceberg_compact_sql.rewrite.write.row_groups import PieceEncoder, ProofError
+from iceberg_compact_sql.rewrite.write.row_groups import ProofError, RowGroupEncoder
 from iceberg_compact_sql.rewrite.write.settings import writer_settings
+from iceberg_compact_sql.storage.file_io import open_file_io
 from iceberg_compact_sql.storage.remove_created import remove_files
+from iceberg_compact_sql.storage.request_limit import limited_requests, request_limit
 
 
 def run_task(job: RewriteJob, task: RewriteTask) -> RewriteResult | RewriteFailure:
-    """Rewrite a task's slices; live rows in = rows out is proved before a result is given.
+    """Rewrite a task's slices; return a result only after the proof that live rows in = rows out.
 
-    What goes wrong with data or storage comes back as a RewriteFailure, after its files were taken away; those that
-    could not be are listed in it. Nothing is committed here, and running a task twice gives two sets of files.
+    Errors of data or storage are returned as a RewriteFailure after the task's files are deleted; it lists files that
+    could not be deleted. Nothing is committed here. Running a task twice writes two sets of files.
     """
     started = time.monotonic()
     created: list[str] = []
     io = job_io(job)
     try:
-        result = _rewrite(job, task, io, created)
+        rewrite = _rewrite if job.order is None else rewrite_in_order
+        with limited_requests(job.requests), reading_ahead(io, task):
+            result = rewrite(job, task, io, created)
     except Exception as error:
-        left = remove_files(io, created)
-        return RewriteFailure(task.group_id, task.output_index, reason_of(error), tuple(left))
+        remaining = remove_files(io, created)
+        return RewriteFailure(task.group_id, task.output_index, reason_of(error), tuple(remaining))
     except BaseException:
-        # An interrupt: nobody will ask for these files again.
+        # An interrupt: these files will not be used.
         remove_files(io, created)
         raise
     finally:
-        # A worker may wait long for its next task, and a notebook for its next cell.
+        # Return memory to the system: a worker may wait long for its next task, and a notebook for its next cell.
         pa.default_memory_pool().release_unused()
     return replace(result, seconds=time.monotonic() - started)
 
 
 def job_io(job: RewriteJob) -> FileIO:
-    """The storage of the job's table."""
+    """Return the FileIO of the job's table."""
+    # A worker of Spark is a process of its own: it has not seen the credentials of the session.
+    remember_secrets(job.io_properties)
     return _file_io(tuple(sorted(job.io_properties.items())), job.table_location)
 
 
 def reason_of(error: BaseException) -> str:
-    """One line that says what went wrong, naming the file where the error does, and no credential."""
+    """Return an error as one line, without credentials."""
     text = " ".join(redact(error).split())
     if not text:
         return type(error).__name__
@@ -86,49 +94,49 @@ def _rewrite(job: RewriteJob, task: RewriteTask, io: FileIO, created: list[str])
         new_path=lambda partition: names.new_path(task.group_id, task.output_index, partition),
         created=created,
     )
-    input_bytes = sum(slice_bytes(piece) for piece in task.inputs)
+    input_bytes = sum(slice_bytes(input_slice) for input_slice in task.inputs)
     forecast = Forecast(job, input_bytes, task.expected_ratio, settings.row_group_bytes)
-    # Inputs that may be copied come first: whether they are is decided with all of them in view.
-    first = [piece for piece in task.inputs if may_copy(job, task, piece)]
-    rest = [piece for piece in task.inputs if not may_copy(job, task, piece)]
-    readers = open_inputs(job, replace(task, inputs=(*first, *rest)), io, dictionaries=True)
-    surveyed = [next(readers) for _ in first]
+    # Open inputs that may be copied first: the copy plan needs all of them.
+    may_be_copied = [input_slice for input_slice in task.inputs if may_copy(job, task, input_slice)]
+    decoded = [input_slice for input_slice in task.inputs if not may_copy(job, task, input_slice)]
+    readers = open_inputs(job, replace(task, inputs=(*may_be_copied, *decoded)), io, dictionaries=True)
+    copy_candidates = [next(readers) for _ in may_be_copied]
     try:
-        plan = plan_copies(job, surveyed, sum(map(slice_bytes, rest)), settings, arrow_schema)
-        encoder = PieceEncoder(schema, arrow_schema, plan.settings, checksum=checksum)
-        spread = PartitionSplitter(schema, spec) if task.partition is None else None
+        plan = plan_copies(job, copy_candidates, sum(map(slice_bytes, decoded)), settings, arrow_schema)
+        encoder = RowGroupEncoder(schema, arrow_schema, plan.settings, checksum=checksum)
+        splitter = PartitionSplitter(schema, spec) if task.partition is None else None
         with (
             TaskOutputs(job, files, forecast, task.partition) as outputs,
-            PieceGatherer(job, encoder, arrow_schema, forecast, outputs, spread, task.partition) as gatherer,
+            RowGroupGatherer(job, encoder, arrow_schema, forecast, outputs, splitter, task.partition) as gatherer,
         ):
-            _feed(gatherer, _chain(surveyed, readers), plan)
+            _feed(gatherer, _chain(copy_candidates, readers), plan)
             gatherer.finish()
             finished = outputs.finish()
     finally:
-        for reader in surveyed:
+        for reader in copy_candidates:
             reader.close()
-    return _proved(task, finished, gatherer, (*settings.notes, *layout_notes(job.properties)))
+    return _proved_result(task, finished, gatherer, (*settings.notes, *layout_notes(job.properties)))
 
 
-def _chain(surveyed: list[InputReader], readers: Iterator[InputReader]) -> Iterator[InputReader]:
-    while surveyed:
-        yield surveyed.pop(0)
+def _chain(copy_candidates: list[InputReader], readers: Iterator[InputReader]) -> Iterator[InputReader]:
+    while copy_candidates:
+        yield copy_candidates.pop(0)
     yield from readers
 
 
-def _feed(gatherer: PieceGatherer, readers: Iterator[InputReader], plan: CopyPlan) -> None:
+def _feed(gatherer: RowGroupGatherer, readers: Iterator[InputReader], plan: CopyPlan) -> None:
     for reader in readers:
         gatherer.open(reader)
-        for part in reader.parts:
-            if plan.copies(reader, part):
-                gatherer.copy(reader, part)
+        for row_group in reader.row_groups:
+            if plan.copies(reader, row_group):
+                gatherer.copy(reader, row_group)
             else:
-                gatherer.decode(reader, part)
+                gatherer.decode(reader, row_group)
         gatherer.release(reader)
 
 
-def _proved(
-    task: RewriteTask, finished: tuple[OutputFile, ...], gatherer: PieceGatherer, notes: tuple[str, ...]
+def _proved_result(
+    task: RewriteTask, finished: tuple[OutputFile, ...], gatherer: RowGroupGatherer, notes: tuple[str, ...]
 ) -> RewriteResult:
     written_rows = sum(output.rows for output in finished)
     if written_rows != gatherer.live_rows:
@@ -148,6 +156,6 @@ def _proved(
 
 @functools.lru_cache(maxsize=8)
 def _file_io(properties: tuple[tuple[str, str], ...], location: str) -> FileIO:
-    """One FileIO a process for all tasks of a run: connections are made once."""
-    pa.set_io_thread_count(max(8, pa.io_thread_count()))
-    return load_file_io(dict(properties), location)
+    """Return one FileIO for all tasks of a run in this process, so that connections are reused."""
+    pa.set_io_thread_count(max(8, min(request_limit().requests, 32)))
+    return open_file_io(dict(properties), location)

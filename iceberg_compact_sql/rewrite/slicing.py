@@ -1,4 +1,4 @@
-"""Cutting a file group into tasks: about one a planned output file, of even size, each input byte in exactly one."""
+"""Cuts a file group into tasks: about one for each planned output, of even size, each input byte in exactly one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iceberg_compact_sql.plan.model import FileGroup
+from iceberg_compact_sql.plan.packing import expected_outputs
 from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob, RewriteTask
 from iceberg_compact_sql.table.model import LiveDelete, LiveFile
 
@@ -22,10 +23,10 @@ class _Segment:
 
 
 def cut_group(group: FileGroup, job: RewriteJob, *, expected_ratio: float = 1.0) -> tuple[RewriteTask, ...]:
-    """The group's tasks in order: files stay whole where that is even enough, larger ones are cut at row groups.
+    """Return the group's tasks in order: files stay whole where that is even enough, larger ones are cut at row groups.
 
-    Pure and deterministic. Every byte of every file lies in exactly one slice, so every row group is read by exactly
-    one task. `expected_ratio` is output bytes for a byte of input: a group that shrinks gets fewer, fuller outputs.
+    Pure and deterministic. Every byte of every file is in exactly one slice, so every row group is read by exactly
+    one task. `expected_ratio` is output bytes per input byte: a group that shrinks gets fewer, larger outputs.
     """
     order = _reading_order(group)
     files = [group.files[position] for position in order]
@@ -41,7 +42,7 @@ def cut_group(group: FileGroup, job: RewriteJob, *, expected_ratio: float = 1.0)
 
 
 def whole_task(group: FileGroup, positions: Sequence[int]) -> RewriteTask:
-    """Some of the group's files, each whole, as one task."""
+    """Return some of the group's files, each whole, as one task."""
     files = [group.files[position] for position in positions]
     deletes = [group.deletes[position] if group.deletes else () for position in positions]
     run = [_Segment(index, 0, None, file.size_bytes) for index, file in enumerate(files)]
@@ -49,14 +50,14 @@ def whole_task(group: FileGroup, positions: Sequence[int]) -> RewriteTask:
 
 
 def output_shares(total_bytes: int, expected_files: int, job: RewriteJob, expected_ratio: float = 1.0) -> list[int]:
-    """Input bytes of each output: even where even outputs are large enough, else full ones and one remainder.
+    """Return the input bytes of each output: even if even outputs are large enough, else full ones and a remainder.
 
-    The planner's count holds unless the outputs would fall below the minimum, only to be rewritten again next time.
+    The planner's count holds unless outputs would be below the minimum size and be rewritten again by the next run.
     """
     count = max(1, expected_files)
     out_bytes = total_bytes * expected_ratio
     if count > 1 and expected_ratio < 1.0 and out_bytes / count < job.min_file_bytes:
-        count = min(count, files_for(int(out_bytes), job))
+        count = min(count, expected_outputs(int(out_bytes), job))
     if count > 1 and out_bytes / count < job.min_file_bytes:
         # Two halves below the minimum would both be candidates again; one full file and a remainder are not.
         full = min(int(job.target_bytes / expected_ratio), total_bytes // (count - 1))
@@ -67,25 +68,10 @@ def output_shares(total_bytes: int, expected_files: int, job: RewriteJob, expect
     return [after - before for before, after in itertools.pairwise(edges)]
 
 
-def files_for(out_bytes: int, job: RewriteJob) -> int:
-    """How many files Iceberg's planner makes of so many bytes."""
-    target_bytes = job.target_bytes
-    if out_bytes < target_bytes:
-        return 1
-    floor, remainder_bytes = divmod(out_bytes, target_bytes)
-    if remainder_bytes == 0:
-        return floor
-    if remainder_bytes > job.min_file_bytes:
-        return floor + 1
-    if out_bytes / floor < min(1.1 * target_bytes, job.roll_bytes):
-        return floor
-    return floor + 1
-
-
 def _reading_order(group: FileGroup) -> Sequence[int]:
-    """Scan order; files that are spread over new partitions are brought together by their old ones first.
+    """Return the scan order; files that are split by new partitions are first sorted by their old ones.
 
-    Then a task meets few of the new partitions, and writes few small files.
+    Then a task has rows of few new partitions, and writes few small files.
     """
     positions = range(len(group.files))
     if group.partition is not None:
@@ -104,8 +90,10 @@ def _segments(files: Sequence[LiveFile], share_bytes: int) -> Iterator[_Segment]
 
 
 def _cuts(file: LiveFile, share_bytes: int) -> Iterator[int]:
-    """Where a file may be cut: at row groups if the manifest tells, otherwise anywhere (a row group goes to the slice
-    that holds its start, so any cut is right, only less even)."""
+    """Yield where a file may be cut: at row groups if the manifest has split offsets, otherwise anywhere.
+
+    A row group belongs to the slice that holds its start, so any cut is correct, only less even.
+    """
     if file.size_bytes <= share_bytes // 8:
         return
     offsets = file.split_offsets
@@ -113,12 +101,12 @@ def _cuts(file: LiveFile, share_bytes: int) -> Iterator[int]:
     if ordered and offsets[0] >= 0 and offsets[-1] < file.size_bytes:
         yield from offsets[1:]
     elif file.size_bytes > share_bytes:
-        pieces = max(2, round(8 * file.size_bytes / share_bytes))
-        yield from sorted({file.size_bytes * index // pieces for index in range(1, pieces)} - {0})
+        count = max(2, round(8 * file.size_bytes / share_bytes))
+        yield from sorted({file.size_bytes * index // count for index in range(1, count)} - {0})
 
 
 def _distribute(segments: list[_Segment], shares: Sequence[int]) -> Iterator[list[_Segment]]:
-    """Consecutive runs of segments, each as near to its share as the segments allow; no run is empty."""
+    """Yield consecutive runs of segments, each as near to its share as the segments allow; no run is empty."""
     position, wanted_bytes, taken_bytes = 0, 0, 0
     for index, share in enumerate(shares):
         wanted_bytes += share
@@ -126,7 +114,7 @@ def _distribute(segments: list[_Segment], shares: Sequence[int]) -> Iterator[lis
         last = index == len(shares) - 1
         while position < len(segments):
             length_bytes = segments[position].length_bytes
-            # Take the segment if more than half of it lies before the wanted edge.
+            # Take the segment if more than half of it is before the wanted edge.
             if not last and taken_bytes + length_bytes / 2 > wanted_bytes:
                 break
             run.append(segments[position])
@@ -147,8 +135,8 @@ def _task(
     numbers: dict[tuple[str, int | None], int] = {}
     distinct: list[LiveDelete] = []
     inputs = []
-    for position, pieces in itertools.groupby(run, key=lambda segment: segment.position):
-        first, *rest = pieces
+    for position, segments in itertools.groupby(run, key=lambda segment: segment.position):
+        first, *rest = segments
         last = rest[-1] if rest else first
         file = files[position]
         for delete in deletes[position]:
@@ -167,6 +155,7 @@ def _task(
                 start=first.start,
                 end=last.end,
                 deletes=tuple(numbers[(delete.path, delete.content_offset)] for delete in deletes[position]),
+                first_row_id=file.first_row_id,
             )
         )
     return RewriteTask(

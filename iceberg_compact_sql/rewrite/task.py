@@ -1,4 +1,4 @@
-"""What travels between the driver and a rewrite task: small, frozen, picklable."""
+"""The data that the driver and a rewrite task exchange: small, frozen, picklable."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iceberg_compact_sql.plan.layouts.order import ClusterOrder
+from iceberg_compact_sql.storage.request_limit import DEFAULT_REQUESTS
 from iceberg_compact_sql.table.model import LiveDelete
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteJob:
-    """What all tasks of a run share; shipped once.
+    """What all tasks of a run share; sent once.
 
-    `io_properties` holds only what the FileIO needs to read and write this table's files. Its repr must not
-    show them: they may be credentials.
+    `io_properties` holds only what the FileIO needs to read and write this table's files. They may be credentials, so
+    repr does not show them.
     """
 
     run_id: str
@@ -32,18 +34,22 @@ class RewriteJob:
     copy_min_row_group_bytes: int = 8 * 1024**2
     verify: str = "checksum"
     threads: int = 1
-    # What rows may take in memory at once; the interpreter and its libraries come on top, with about 200 MB.
+    # Limit of rows in memory; the interpreter and its libraries need about 200 MB more.
     memory_bytes: int = 512 * 1024**2
-    # What the planner calls a healthy file: outputs are cut so that they land inside.
+    # The planner does not rewrite files of these sizes again: outputs are cut to be within them.
     min_file_bytes: int = 384 * 1024**2
     max_file_bytes: int = 921 * 1024**2
+    # The order of the rows in the outputs; None keeps the order of the inputs.
+    order: ClusterOrder | None = None
+    # Requests to stores that one process has in flight for this run.
+    requests: int = DEFAULT_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
 class InputSlice:
     """A byte range of an input file: the row groups that start in [start, end) belong to it.
 
-    `deletes` index into the task's `deletes`. `partition` gives identity columns that the file does not hold.
+    `deletes` index into the task's `deletes`. `partition` gives the values of identity columns that the file lacks.
     """
 
     path: str
@@ -55,6 +61,8 @@ class InputSlice:
     start: int = 0
     end: int | None = None
     deletes: tuple[int, ...] = ()
+    # The row id of the file's first row (format version 3); None: its rows have no row ids yet.
+    first_row_id: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -63,15 +71,15 @@ class InputSlice:
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """One output file's work (more than one only if the rows do not fit, or fall into several partitions)."""
+    """The work for one output file, or for several if the rows do not fit or belong to several partitions."""
 
     group_id: int
     output_index: int
     inputs: tuple[InputSlice, ...]
     deletes: tuple[LiveDelete, ...]
-    # None: the rows are spread over the partitions of the output spec.
+    # None: the rows are split by the partitions of the output spec.
     partition: tuple[Any, ...] | None
-    # Bytes out for a byte in, as far as a sample told; the task goes on with its own measure.
+    # Output bytes per input byte, from a sample; the task continues with its own measurement.
     expected_ratio: float = 1.0
 
 
@@ -96,13 +104,13 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """A task that did its work and proved it: live rows in = rows out."""
+    """The result of a task whose proof holds: live rows in = rows out."""
 
     group_id: int
     output_index: int
     outputs: tuple[OutputFile, ...]
     live_rows: int
-    # Rows of the slices before deletes: those of a group must add up to what its manifests say.
+    # Rows of the slices before deletes: in a group they must add up to the record counts of its manifests.
     input_rows: int
     copied_row_groups: int = 0
     copied_bytes: int = 0
@@ -113,7 +121,7 @@ class RewriteResult:
 
 @dataclass(frozen=True, slots=True)
 class RewriteFailure:
-    """A task that did not; `created` are the paths it may have left behind."""
+    """A failed task; `created` are the paths that it may have left behind."""
 
     group_id: int
     output_index: int
@@ -136,7 +144,7 @@ class GroupRewritten:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailed:
-    """At least one task of a group failed: nothing of it may be committed; its files are already cleaned."""
+    """At least one task of a group failed: it must not be committed, and its files are already deleted."""
 
     group_id: int
     reason: str
@@ -146,6 +154,6 @@ class GroupFailed:
 GroupOutcome = GroupRewritten | GroupFailed
 
 
-def slice_bytes(piece: InputSlice) -> int:
-    """Bytes of the input file that the slice covers."""
-    return (piece.size_bytes if piece.end is None else piece.end) - piece.start
+def slice_bytes(input_slice: InputSlice) -> int:
+    """Return the bytes of the input file that the slice covers."""
+    return (input_slice.size_bytes if input_slice.end is None else input_slice.end) - input_slice.start

@@ -1,1 +1,1 @@
-"""."""
+"""Access to files by their exact path. Only this package parses paths."""

@@ -1,17 +1,17 @@
-"""Which properties of a catalog a task needs to reach the storage; no others leave the driver."""
+"""Selects the catalog properties that a task needs for its storage; no others leave the driver."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# What a FileIO reads of its properties; everything else in there belongs to the catalog and stays at home.
+# Prefixes of properties that a FileIO reads; all others belong to the catalog and stay on the driver.
 _IO_PREFIXES = ("s3.", "s3tables.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "oss.", "file.")
 _IO_NAMES = frozenset({"py-io-impl", "buffer-size", "DEFAULT_SCHEME", "DEFAULT_NETLOC"})
-# A remote signer asks the catalog's server for signatures, with the catalog's token.
+# A remote signer requests signatures from the catalog's server, with the catalog's token.
 _SIGNER_NAMES = frozenset({"uri", "token"})
 
 
 def io_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those properties of a catalog that its FileIO reads: no catalog credential leaves the driver without need."""
+    """Return the properties of a catalog that its FileIO reads, so that other credentials stay on the driver."""
     names = _IO_NAMES | _SIGNER_NAMES if "s3.signer" in properties else _IO_NAMES
     return {name: value for name, value in properties.items() if name.startswith(_IO_PREFIXES) or name in names}

@@ -1,14 +1,28 @@
-"""Files of this machine, without following symbolic links."""
+"""Files of this machine, without following symbolic links.
+
+Hadoop's local file system keeps a checksum `.name.crc` beside each file `name`. Its readers verify a file that has a
+checksum, and read a file without one unchecked. Rule: a checksum is never kept longer than its content. It is deleted
+before the content is replaced (so that no crash leaves a new file with an old checksum), moved with its file, and
+deleted with its file.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from iceberg_compact_sql.storage.locations import join, split_location
-from iceberg_compact_sql.storage.stores import StoredFile
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from iceberg_compact_sql.storage.exclusive_create import create_locally
+from iceberg_compact_sql.storage.locations import join, relative_to, split_location
+from iceberg_compact_sql.storage.protocol import ByteSink, StoredFile
+
+_FILES = pafs.LocalFileSystem()
 
 
 class LocalStore:
@@ -16,15 +30,51 @@ class LocalStore:
 
     bulk = False
 
+    def require_addressable(self, path: str) -> None:
+        """Accept every path: the operating system resolves `//`, `.` and `..` in the same way for all programs."""
+
     def read(self, path: str) -> bytes:
         return Path(local_path(path)).read_bytes()
+
+    def read_small(self, path: str, max_bytes: int) -> bytes | None:
+        """Return None: a local file is mapped into memory page by page, without requests."""
+        return None
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return _FILES.open_input_file(local_path(path))
+
+    def open_output(self, path: str) -> ByteSink:
+        exact = local_path(path)
+        Path(exact).parent.mkdir(parents=True, exist_ok=True)
+        remove_checksum(exact)
+        sink: ByteSink = _FILES.open_output_stream(exact, compression=None)
+        return sink
 
     def write(self, path: str, content: bytes) -> None:
         target = Path(local_path(path))
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(target.name + ".partial")
-        partial.write_bytes(content)
-        partial.replace(target)
+        # Each writer has its own temporary file: two writers must not share one.
+        scratch = target.with_name(f"{target.name}.{secrets.token_hex(8)}.partial")
+        try:
+            scratch.write_bytes(content)
+            remove_checksum(str(target))
+            scratch.replace(target)
+        finally:
+            # Safe: only this call uses the random name. It no longer exists if the file was published.
+            scratch.unlink(missing_ok=True)
+        # Again: Java may have replaced file and checksum between the two steps above.
+        remove_checksum(str(target))
+
+    def create(self, path: str, content: bytes) -> bool:
+        exact = local_path(path)
+        if os.path.lexists(exact):
+            return False
+        # The name is free: a checksum there belongs to a file that was deleted.
+        remove_checksum(exact)
+        return create_locally(Path(exact), content)
+
+    def require_create(self, path: str) -> None:
+        """A hard link creates atomically; `create` itself refuses file systems without hard links."""
 
     def walk(self, root: str, enter: Callable[[str], bool]) -> Iterator[StoredFile]:
         base = root.rstrip("/")
@@ -34,7 +84,7 @@ class LocalStore:
             try:
                 scan = os.scandir(local_path(f"{base}/{folder}" if folder else base))
             except FileNotFoundError:
-                # Removed since its parent was read: nothing in it is left to list.
+                # Removed after its parent was listed: it has no files.
                 continue
             with scan:
                 for entry in scan:
@@ -50,16 +100,22 @@ class LocalStore:
                             continue
                         yield StoredFile(f"{base}/{relative}", status.st_size, status.st_mtime_ns // 1_000_000)
 
-    def level(self, root: str) -> tuple[list[StoredFile], list[str]]:
+    def level(self, root: str, *, follow_links: bool = False) -> tuple[list[StoredFile], list[str]]:
         files: list[StoredFile] = []
         folders: list[str] = []
         with os.scandir(local_path(root)) as scan:
             for entry in scan:
-                if entry.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=follow_links):
                     folders.append(entry.name)
-                elif entry.is_file(follow_symlinks=False) and (found := self.stat(join(root, entry.name))):
-                    files.append(found)
+                elif entry.is_file(follow_symlinks=follow_links) and (file := self.stat(join(root, entry.name))):
+                    files.append(file)
         return files, folders
+
+    def has_folder(self, path: str) -> bool:
+        return Path(local_path(path)).is_dir()
+
+    def make_folder(self, path: str) -> None:
+        Path(local_path(path)).mkdir(parents=True, exist_ok=True)
 
     def stat(self, path: str) -> StoredFile | None:
         try:
@@ -70,39 +126,67 @@ class LocalStore:
 
     def delete(self, path: str) -> None:
         exact = local_path(path)
-        os.unlink(exact)  # noqa: PTH108 - a Path for each of a million files costs more than the deletes
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(_checksum(exact))  # noqa: PTH108
+        try:
+            # Safe: the caller decided that this file may be deleted. Its checksum is useless without it.
+            os.unlink(exact)  # noqa: PTH108 - a Path for each of a million files costs more than the deletes
+        finally:
+            if not os.path.lexists(exact):
+                remove_checksum(exact)
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, str] | None:
         return None
 
     def move(self, source: str, target: str) -> None:
-        place = Path(local_path(target))
-        place.parent.mkdir(parents=True, exist_ok=True)
-        Path(local_path(source)).rename(place)
-        # Written now, as a copy on an object store is: what is brought back gets the grace of a new file.
-        os.utime(place)
+        target_path = Path(local_path(target))
+        target_path.parent.mkdir(parents=True, exist_ok=True)
+        remove_checksum(str(target_path))
+        Path(local_path(source)).rename(target_path)
+        # Set the time to now, as a copy on an object store does: a restored file is protected like a new one.
+        os.utime(target_path, follow_symlinks=False)
         with contextlib.suppress(FileNotFoundError):
-            Path(_checksum(local_path(source))).rename(_checksum(local_path(target)))
+            Path(checksum_path(local_path(source))).rename(checksum_path(str(target_path)))
 
 
 def local_path(location: str) -> str:
-    """The path that the operating system knows."""
-    return split_location(location).path
+    """Return the path for the operating system."""
+    return split_location(location).local_path
 
 
-def _checksum(path: str) -> str:
-    """What Hadoop's local file system keeps beside each file, and moves and deletes with it."""
+def path_on_disk(location: str) -> Path | None:
+    """Return the absolute path of a local location (`file:/x`, `file:///x`, `/x`, `x`); None for another scheme."""
+    parts = split_location(location)
+    return Path(parts.local_path) if parts.is_local else None
+
+
+def checksum_path(path: str) -> str:
+    """Return the path of the checksum that Hadoop's local file system keeps beside a file."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.crc"
 
 
+def remove_checksum(path: str) -> None:
+    """Remove the checksum of a file whose content goes or changes.
+
+    Safe: a checksum holds no data, and Hadoop reads a file without one unchecked.
+    """
+    try:
+        os.unlink(checksum_path(path))  # noqa: PTH108
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        # The file name is too long: `.name.crc` cannot exist.
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+
+
 def through_symlink(root: str, path: str) -> bool:
-    """Whether any folder between a root and a file below it is a symbolic link."""
-    top, inner = local_path(root).rstrip("/"), os.path.dirname(local_path(path))  # noqa: PTH120
-    while len(inner) > len(top):
-        if os.path.islink(inner):  # noqa: PTH114
+    """Whether any folder between a root and a file below it is a symbolic link; true for a file outside the root."""
+    relative = relative_to(split_location(root), split_location(path))
+    if relative is None:
+        return True
+    folder = local_path(root)
+    for name in relative.split("/")[:-1]:
+        folder = f"{folder}/{name}"
+        if os.path.islink(folder):  # noqa: PTH114
             return True
-        inner = os.path.dirname(inner)  # noqa: PTH120
     return False

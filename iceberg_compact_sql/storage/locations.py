@@ -1,61 +1,106 @@
-"""What a path consists of, and which stretch of storage it lies in."""
+"""Parses locations: scheme, authority and path of a file, and its path relative to a folder. The only parser of paths.
+
+Nothing is decoded or normalized here: `#`, `?`, `%20`, `//` and `..` are plain characters of an object's name.
+`same_file` decides whether two paths are the same file.
+"""
 
 from __future__ import annotations
 
-import os
 import re
-from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
-from iceberg_compact_sql.storage.paths import same_file_key
+from iceberg_compact_sql.errors import UnsupportedError
 
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/]*)(.*)", re.DOTALL)
-_SHORT_FILE_URI = re.compile(r"file:(/.*)", re.DOTALL | re.IGNORECASE)
+S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+# In Hadoop's file systems the authority is a server and not part of the path. Elsewhere it is a bucket or container.
+_SERVER_SCHEMES = frozenset({"hdfs", "viewfs"})
+# A scheme has at least two letters: `C:` is a drive. Hadoop writes `scheme:/path` when there is no authority.
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):(?://([^/]*))?(/.*)?", re.DOTALL)
+_REPEATED_SLASHES = re.compile(r"/(?:\.?/)+")
 
 
 class Location(NamedTuple):
-    """A path taken apart, nothing decoded: `#`, `?` and `%20` are plain characters of an object's name."""
+    """A parsed location: a lower-case scheme, an authority that may be empty, and the path with its first slash."""
 
     scheme: str
     authority: str
     path: str
 
+    @property
+    def is_local(self) -> bool:
+        """Whether this is a file on a local disk."""
+        return self.scheme == "file"
+
+    @property
+    def is_s3(self) -> bool:
+        """Whether this is an S3 object, with any of the three schemes."""
+        return self.scheme in S3_SCHEMES
+
+    @property
+    def names_no_bucket(self) -> bool:
+        """Whether this is a path of an object store without a bucket, such as `s3:/key`."""
+        return not (self.authority or self.is_local or self.scheme in _SERVER_SCHEMES)
+
+    @property
+    def key(self) -> str:
+        """The exact key of an object in its bucket: everything after the first slash."""
+        return self.path[1:]
+
+    @property
+    def object_path(self) -> str:
+        """The name of the file in the API of pyarrow and fsspec: `bucket/key` on stores, the path on file systems."""
+        if self.is_local:
+            return self.local_path
+        return self.path if self.scheme in _SERVER_SCHEMES else f"{self.authority}{self.path}"
+
+    @property
+    def local_path(self) -> str:
+        """The absolute path for the operating system; raises for a file of another host."""
+        if self.authority:
+            raise UnsupportedError(
+                f"file://{self.authority}{self.path} names the host '{self.authority}', which is not this machine",
+                hint="A local file is written file:///path, with three slashes.",
+            )
+        return self.path if self.path.startswith("/") else str(Path(self.path).absolute())
+
 
 def split_location(text: str) -> Location:
-    """Scheme, authority and path of a location; a plain path is a local file.
+    """Return scheme, authority and path of a location; text without a scheme is a local path.
 
     >>> split_location("s3://bucket/a#b/c")
     Location(scheme='s3', authority='bucket', path='/a#b/c')
-    >>> split_location("file:/tmp/x") == split_location("file:///tmp/x") == split_location("/tmp/x")
+    >>> split_location("file:/tmp/x") == split_location("FILE://localhost/tmp/x") == split_location("/tmp/x")
+    True
+    >>> split_location("hdfs:/lake/x") == split_location("hdfs:///lake/x") == Location("hdfs", "", "/lake/x")
     True
     """
-    match = _URI.match(text)
-    if match:
-        scheme, authority, path = match[1].lower(), match[2], match[3]
-        if scheme == "file" and authority == "localhost":
-            authority = ""
-        return Location(scheme, authority, path)
-    short = _SHORT_FILE_URI.match(text)
-    return Location("file", "", short[1] if short else text)
+    match = None if text.startswith("/") else _URI.fullmatch(text)
+    # `name:` and `a:b` without a slash are names of local files.
+    if match is None or (match[2] is None and match[3] is None):
+        return Location("file", "", text)
+    scheme, authority, path = match[1].lower(), match[2] or "", match[3] or ""
+    if scheme == "file" and authority.lower() == "localhost":
+        authority = ""
+    return Location(scheme, authority, path)
 
 
-def one_file_key(path: str) -> str:
-    """`same_file_key`, and one text for a local file by whatever way its folder is reached: links, `//`, `/./`."""
-    key = same_file_key(path)
-    if not key.startswith("file:/"):
-        return key
-    folder, slash, name = key.removeprefix("file:").rpartition("/")
-    return f"file:{real_folder(folder)}{slash}{name}"
+def hadoop_spelling(text: str) -> str:
+    """A path as Hadoop names it in a listing: a local file is `file:/path`, any other file keeps its text.
 
-
-@lru_cache(maxsize=100_000)
-def real_folder(folder: str) -> str:
-    """A local folder without `//`, `.`, `..` and symbolic links; a run has it cleared, as links may change."""
-    return os.path.realpath(f"{folder}/").rstrip("/")
+    >>> hadoop_spelling("/tmp//x") == hadoop_spelling("file:///tmp/x") == "file:/tmp/x"
+    True
+    >>> hadoop_spelling("s3://bucket/a//b")
+    's3://bucket/a//b'
+    """
+    location = split_location(text)
+    if not location.is_local or location.authority:
+        return text
+    return f"file:{_REPEATED_SLASHES.sub('/', location.local_path)}"
 
 
 def join(root: str, *names: str) -> str:
-    """A location below another one.
+    """Return a location below another one.
 
     >>> join("s3://b/t/", "metadata", "x")
     's3://b/t/metadata/x'
@@ -64,21 +109,26 @@ def join(root: str, *names: str) -> str:
 
 
 def relative_to(root: Location, inner: Location) -> str | None:
-    """The rest of a path below a root on the same store, '' for the root itself, None outside.
+    """Return a path relative to a root on the same store: '' for the root itself, None for a path outside it.
+
+    On a disk `//` and `/./` are one slash; on an object store they are part of the key.
 
     >>> relative_to(split_location("s3://b/t"), split_location("s3://b/t/data/x"))
     'data/x'
     >>> relative_to(split_location("s3://b/t"), split_location("s3://b/table2/x")) is None
     True
     """
-    if _store(root) != _store(inner):
+    if store_of(root) != store_of(inner):
         return None
-    base = root.path.rstrip("/")
-    if inner.path.rstrip("/") == base:
+    base, path = root.path, inner.path
+    if root.is_local:
+        base, path = _REPEATED_SLASHES.sub("/", base), _REPEATED_SLASHES.sub("/", path)
+    base = base.rstrip("/")
+    if path.rstrip("/") == base:
         return ""
-    return inner.path[len(base) + 1 :] if inner.path.startswith(base + "/") else None
+    return path[len(base) + 1 :] if path.startswith(base + "/") else None
 
 
-def _store(location: Location) -> tuple[str, str]:
-    scheme = "s3" if location.scheme in ("s3a", "s3n") else location.scheme
-    return scheme, location.authority
+def store_of(location: Location) -> tuple[str, str]:
+    """Return the store that holds a location, the same for all names of S3."""
+    return "s3" if location.is_s3 else location.scheme, location.authority

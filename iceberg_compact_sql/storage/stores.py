@@ -1,132 +1,147 @@
-"""Files by their exact path on whatever a table lives on: reading, listing, deleting in bulk, moving.
+"""Reads, writes, lists, moves and deletes files by their exact path, on every kind of storage.
 
-pyiceberg's FileIO cannot list, and takes `#` and `?` in a name for the end of it, so that it would delete another
-object; here the file systems below it are asked with the raw path.
+`Stores` chooses the store of a path, and adds retries and threads. `protocol.Store` is the protocol of a store, with
+one module for each kind: local disks, S3, file systems of pyarrow and fsspec. pyiceberg's own FileIO cannot list, and
+cuts a path at `#` and `?`, so that it would delete another object.
 """
 
 from __future__ import annotations
 
-import os
+import functools
+import random
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
+import pyarrow as pa
 from pyiceberg.io import FileIO
-from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.storage.locations import Location, split_location
+from iceberg_compact_sql.errors import UnsupportedError
+from iceberg_compact_sql.storage.exclusive_create import refuse_create
+from iceberg_compact_sql.storage.kept_metadata import is_immutable, kept_metadata
+from iceberg_compact_sql.storage.locations import split_location
+from iceberg_compact_sql.storage.protocol import ByteSink, Store, StoredFile
+from iceberg_compact_sql.storage.request_limit import request_limit
 
 T = TypeVar("T")
 R = TypeVar("R")
-DEFAULT_WORKERS = 16
 _GIVE_UP_AFTER = 3
+# An operation that fails for a moment is tried again, and for this time: with the timeouts of the clients, a store
+# that is down is an error after less than 30 seconds.
+_ATTEMPTS = 4
+_RETRY_SECONDS = 10.0
+_FIRST_WAIT_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file as the store lists it; `modified_ms` is None where the store does not say."""
-
-    path: str
-    size_bytes: int
-    modified_ms: int | None
-
-
-class Store(Protocol):
-    """One file system or bucket; paths are full locations, in the spelling that the caller uses."""
-
-    @property
-    def bulk(self) -> bool:
-        """Whether `delete_many` is one request."""
-        ...
-
-    def read(self, path: str) -> bytes: ...
-
-    def write(self, path: str, content: bytes) -> None: ...
-
-    def walk(self, root: str, enter: Callable[[str], bool]) -> Iterator[StoredFile]:
-        """Every file below `root` whose relative path `enter` accepts; symbolic links are left out."""
-        ...
-
-    def level(self, root: str) -> tuple[list[StoredFile], list[str]]:
-        """The files right below a root, and the names of the folders there; symbolic links are left out."""
-        ...
-
-    def stat(self, path: str) -> StoredFile | None: ...
-
-    def delete(self, path: str) -> None:
-        """Delete a file; FileNotFoundError if it is gone already."""
-        ...
-
-    def delete_many(self, paths: Sequence[str]) -> dict[str, str] | None:
-        """Delete in one request where the store can, giving reasons by path that failed; None where it cannot."""
-        ...
-
-    def move(self, source: str, target: str) -> None: ...
-
-
-def passing(error: BaseException) -> bool:
-    """Whether another try may help: not for what is missing or forbidden."""
+def is_transient(error: BaseException) -> bool:
+    """Whether an operation may succeed later: false for missing files and missing permissions."""
     if isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)):
         return False
-    # Arrow has no class of its own for what S3 forbids.
+    # Arrow has no exception class for denied access on S3.
     return isinstance(error, OSError) and "ACCESS_DENIED" not in str(error)
 
 
-_retrying = retry(
-    retry=retry_if_exception(passing), stop=stop_after_attempt(4), wait=wait_exponential(0.1, max=2), reraise=True
-)
-
-
-def _patiently(work: Callable[..., R], *arguments: Any) -> R:
-    """The call's result, tried again where that may help; the first try costs nothing extra."""
-    try:
-        return work(*arguments)
-    except OSError as error:
-        if not passing(error):
-            raise
-    return _retrying(work)(*arguments)
-
-
 class Stores:
-    """The stores behind one table's FileIO, opened when first needed."""
+    """The stores behind one table's FileIO, opened when first needed.
+
+    An operation that fails for a moment is tried again, with longer and longer waits. After a store has failed that
+    way, further operations on it are tried once until one succeeds: the error must not wait for each of them.
+    """
 
     def __init__(self, io: FileIO, *, workers: int | None = None) -> None:
         self._io = io
         self._open: dict[tuple[str, str], Store] = {}
-        self.workers = workers or DEFAULT_WORKERS
+        self._workers = workers
+        self._down: set[int] = set()
+
+    @property
+    def workers(self) -> int:
+        """Threads for operations on many files."""
+        return self._workers or request_limit().requests
 
     def renew(self, io: FileIO) -> None:
-        """Go on with the FileIO of a freshly loaded table."""
+        """Continue with the FileIO of a freshly loaded table."""
         self._io = io
         self._open.clear()
 
     def of(self, path: str) -> Store:
+        """Return the store that holds a path."""
         location = split_location(path)
         key = (location.scheme, location.authority)
         if key not in self._open:
-            self._open[key] = _open_store(self._io, location)
+            # Imported late for the start-up time: file systems of pyarrow and fsspec are slow to import.
+            from iceberg_compact_sql.storage.open_store import open_store
+
+            self._open[key] = open_store(self._io, location)
         return self._open[key]
 
+    def require_addressable(self, paths: Iterable[str]) -> None:
+        """Raise UnsupportedError for the first path that its store cannot address exactly; makes no request."""
+        for path in paths:
+            self.of(path).require_addressable(path)
+
     def read(self, path: str) -> bytes:
-        return _patiently(self.of(path).read, path)
+        """Return the whole content; metadata that never changes is read once in a run."""
+        kept = kept_metadata() if is_immutable(path) and not split_location(path).is_local else None
+        content = kept.get(path) if kept is not None else None
+        if content is None:
+            content = self._retried(self.of(path).read, path)
+            if kept is not None:
+                kept.keep(path, content)
+        return content
+
+    def read_small(self, path: str, max_bytes: int) -> bytes | None:
+        return self._retried(self.of(path).read_small, path, max_bytes)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self._retried(self.of(path).open_input, path)
+
+    def open_output(self, path: str) -> ByteSink:
+        return self._retried(self.of(path).open_output, path)
 
     def write(self, path: str, content: bytes) -> None:
-        _patiently(self.of(path).write, path, content)
+        self._retried(self.of(path).write, path, content)
+        kept = kept_metadata() if is_immutable(path) and not split_location(path).is_local else None
+        if kept is not None:
+            kept.keep(path, content)
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Create a file if its name is free. Never retried here: a second attempt would find the file of the first."""
+        return self.of(path).create(path, content)
+
+    def require_create(self, path: str) -> None:
+        """Raise UnsupportedError unless `create` is atomic at this path; makes no request."""
+        location = split_location(path)
+        if not (location.is_local or location.is_s3):
+            # Decided by the scheme, without opening the file system.
+            raise refuse_create(path)
+        self.of(path).require_create(path)
 
     def stat(self, path: str) -> StoredFile | None:
-        return _patiently(self.of(path).stat, path)
+        return self._retried(self.of(path).stat, path)
+
+    def is_gone(self, path: str) -> bool:
+        """Whether the store reports that a file does not exist; false for a path that cannot be addressed."""
+        try:
+            return self.stat(path) is None
+        except UnsupportedError:
+            return False
 
     def move(self, source: str, target: str) -> None:
-        _patiently(self.of(source).move, source, target)
+        self._retried(self.of(source).move, source, target)
 
     def walk(self, root: str, enter: Callable[[str], bool] = lambda relative: True) -> Iterator[StoredFile]:
         return self.of(root).walk(root, enter)
 
+    def level(self, folder: str) -> list[StoredFile]:
+        """Return the files directly in a folder."""
+        return self.of(folder).level(folder)[0]
+
     def read_all(self, paths: Sequence[str]) -> Iterator[bytes | Exception]:
-        """The contents in order, or what went wrong with one; only a window of them is held in memory."""
+        """Yield the contents, or the error of a file, in order; only some of them are in memory at once."""
 
         def read(path: str) -> bytes | Exception:
             try:
@@ -134,16 +149,16 @@ class Stores:
             except Exception as error:
                 return error
 
-        # Opening a local file costs less than handing it to a thread.
+        # Reading a local file is faster than passing it to a thread.
         remote = any(split_location(path).scheme != "file" for path in paths[:1])
         return self.each(read, paths) if remote else map(read, paths)
 
     def each(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        """Results in order, worked out in threads a window ahead; the first error goes up."""
+        """Yield results in order, computed in threads some items ahead; raises the first error."""
         if len(items) < 2 or self.workers == 1:
             yield from map(work, items)
             return
-        with ThreadPoolExecutor(min(self.workers, len(items)), thread_name_prefix="reclaim") as pool:
+        with events.ThreadPool(min(self.workers, len(items)), thread_name_prefix="store") as pool:
             waiting: deque[Future[R]] = deque()
             try:
                 for item in items:
@@ -156,57 +171,83 @@ class Stores:
                 for future in waiting:
                     future.cancel()
 
-    def delete(self, paths: Iterable[str]) -> dict[str, str]:
-        """Delete files in bulk and in parallel; a file that is gone already counts as deleted.
+    def delete(self, paths: Iterable[str], missing: set[str] | None = None) -> dict[str, str]:
+        """Delete files in bulk and in parallel; a file that does not exist counts as deleted.
 
-        Returns the reason for each path that could not be deleted; never raises for a single file.
+        Returns the reason for each path that could not be deleted; never raises for a single file. Paths that were
+        gone already are added to `missing` where the store says so; a bulk request of S3 does not.
         """
         batches: dict[int, tuple[Store, list[str]]] = {}
-        for path in paths:
-            store = self.of(path)
-            batches.setdefault(id(store), (store, []))[1].append(path)
         failures: dict[str, str] = {}
+        for path in paths:
+            try:
+                store = self.of(path)
+                store.require_addressable(path)
+            except UnsupportedError as error:
+                # Never delete a path that could address another object.
+                failures[path] = str(error)
+                continue
+            batches.setdefault(id(store), (store, []))[1].append(path)
         for store, batch in batches.values():
-            # Without a bulk request each file is a round trip: spread them over the threads.
+            # Without a bulk request each file is one round trip: use all threads.
             size = 1000 if store.bulk else max(1, min(1000, len(batch) // (4 * self.workers)))
             chunks = [batch[i : i + size] for i in range(0, len(batch), size)]
-            for failed in self.each(lambda chunk, store=store: _delete_chunk(store, chunk), chunks):  # type: ignore[misc]
+            for failed in self.each(lambda chunk, store=store: self._delete_chunk(store, chunk, missing), chunks):  # type: ignore[misc]
                 failures.update(failed)
         return failures
 
-
-def _delete_chunk(store: Store, paths: list[str]) -> dict[str, str]:
-    events.reach("reclaim.delete", paths=paths)
-    try:
-        answered = store.delete_many(paths)
-    except Exception:
-        answered = None
-    if answered is not None:
-        return answered
-    failures: dict[str, str] = {}
-    in_a_row = 0
-    for path in paths:
-        if in_a_row == _GIVE_UP_AFTER:
-            # A store that is down: each further try would wait as long, and the next run does it.
-            failures[path] = "not tried: the store kept failing"
-            continue
+    def _delete_chunk(self, store: Store, paths: list[str], missing: set[str] | None) -> dict[str, str]:
+        events.reach("reclaim.delete", paths=paths)
         try:
-            _patiently(store.delete, path)
-        except FileNotFoundError:
-            pass
-        except Exception as error:
-            failures[path] = f"{type(error).__name__}: {error}"
-            in_a_row += passing(error)
-            continue
+            answered = store.delete_many(paths)
+        except Exception:
+            answered = None
+        if answered is not None:
+            return answered
+        failures: dict[str, str] = {}
         in_a_row = 0
-    return failures
+        for path in paths:
+            if in_a_row == _GIVE_UP_AFTER:
+                # The store is down. Each further attempt would wait as long; the next run deletes these files.
+                failures[path] = "not tried: the store kept failing"
+                continue
+            try:
+                self._retried(store.delete, path)
+            except FileNotFoundError:
+                if missing is not None:
+                    missing.add(path)
+            except Exception as error:
+                failures[path] = f"{type(error).__name__}: {error}"
+                in_a_row += is_transient(error)
+                continue
+            in_a_row = 0
+        return failures
+
+    def _retried(self, work: Callable[..., R], *arguments: Any) -> R:
+        """Return the result of an operation of a store that may be repeated; retry after transient errors."""
+        store = id(getattr(work, "__self__", work))
+        began = time.monotonic()
+        wait_s = _FIRST_WAIT_SECONDS
+        for attempt in range(_ATTEMPTS):
+            try:
+                result = work(*arguments)
+            except OSError as error:
+                spent = time.monotonic() - began
+                if not is_transient(error):
+                    raise
+                if store in self._down or attempt + 1 == _ATTEMPTS or spent > _RETRY_SECONDS:
+                    self._down.add(store)
+                    raise
+                # Many threads fail at the same moment: without the random share they would come back together.
+                time.sleep(wait_s * (0.5 + random.random()))
+                wait_s *= 3
+                continue
+            self._down.discard(store)
+            return result
+        raise AssertionError("the last attempt returns or raises")
 
 
-def _open_store(io: FileIO, location: Location) -> Store:
-    from iceberg_compact_sql.storage.local import LocalStore
-
-    if location.scheme == "file" and os.name == "posix":
-        return LocalStore()
-    from iceberg_compact_sql.storage.remote import open_remote_store
-
-    return open_remote_store(io, location)
+@functools.lru_cache(maxsize=16)
+def stores_of(io: FileIO) -> Stores:
+    """Return the stores of a FileIO, the same object for each call, so that connections are reused."""
+    return Stores(io)

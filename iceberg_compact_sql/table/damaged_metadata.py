@@ -1,4 +1,4 @@
-"""Metadata files whose bytes are not what they should be."""
+"""Errors of damaged metadata files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zstandard import ZstdError
 
 from iceberg_compact_sql.errors import IcebergCompactError
 
-# What pyiceberg and the codecs raise for bytes that are not what they should be; errors of the storage are not in it.
+# What pyiceberg and the codecs raise for damaged bytes. Errors of the storage are not among them.
 _DAMAGE = (
     ArithmeticError,
     AssertionError,
@@ -27,8 +27,8 @@ _DAMAGE = (
 
 
 @contextlib.contextmanager
-def readable(what: str, path: str) -> Iterator[None]:
-    """A metadata file that is damaged ends the run: what it lists must not look as if it were not there."""
+def stop_if_damaged(what: str, path: str) -> Iterator[None]:
+    """Stop the run with a clear error when a metadata file is damaged: files that it lists must not look removed."""
     try:
         yield
     except _DAMAGE as error:

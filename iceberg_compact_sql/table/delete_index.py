@@ -19,20 +19,20 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from iceberg_compact_sql.storage.paths import same_file_key
 from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID, PathRange, in_range, path_range
+from iceberg_compact_sql.table.delete_rules import first_sequence
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile
-from iceberg_compact_sql.table.partitions import partition_key
+from iceberg_compact_sql.table.partition_keys import exact_partition_key
 
-# Comparing a file with this many deletes one by one costs more than reading deletes that match nothing.
-_MOST_COMPARED = 1000
-# Fewer deletes than this are cheaper to copy for a file than to share.
-_MOST_COPIED = 32
+# Above this number, comparing a file with each delete costs more than reading deletes that match nothing.
+_MAX_COMPARED = 1000
+# Below this number, copying the deletes for each file is cheaper than sharing them.
+_MAX_COPIED = 32
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """What statistics say of one key column in one file; None where they are silent."""
+    """Bounds of one key column in one file, from its statistics; None where they are unknown."""
 
     lower: int | None
     upper: int | None
@@ -45,16 +45,17 @@ KeyRanges = Mapping[int, KeyRange]
 def key_range(
     column_type: IcebergType | None, lower: bytes | None, upper: bytes | None, null_count: int | None
 ) -> KeyRange:
-    """The range of a key column, where its bounds are exact integers; other types are never used to drop a delete.
+    """Return the range of a key column with exact integer bounds; no other type is used to skip a delete.
 
     Text bounds may be truncated, and some writers leave values above 4 KB out of them; floats have NaN and -0.0;
-    Java orders uuids as signed numbers. Reading a delete that matches nothing is cheap, a row that comes back is not.
+    Java orders uuids as signed numbers. Reading a delete that matches nothing is cheap; skipping one that matches
+    brings deleted rows back.
     """
     return KeyRange(_as_integer(column_type, lower), _as_integer(column_type, upper), null_count != 0)
 
 
 class _BySequence:
-    """Deletes of one scope, sorted so that those which apply to a data file are the end of the list."""
+    """Deletes of one scope in order of sequence number: those that apply to a data file are the end of the list."""
 
     __slots__ = ("_ends", "deletes", "sequences")
 
@@ -64,22 +65,21 @@ class _BySequence:
         self._ends: dict[int, tuple[LiveDelete, ...]] = {}
 
     def since(self, sequence_number: int) -> tuple[LiveDelete, ...]:
-        """Deletes at or above a sequence number; files that ask for the same end share one tuple."""
+        """Return the deletes at or above a sequence number; files with the same result share one tuple."""
         start = bisect_left(self.sequences, sequence_number)
         end = self._ends.get(start)
         if end is None:
             end = self._ends[start] = tuple(self.deletes[start:])
         return end
 
-    def count_since(self, sequence_number: int) -> int:
-        return len(self.sequences) - bisect_left(self.sequences, sequence_number)
-
 
 class DeleteIndex:
-    """The deletes of a snapshot, ready to be asked for each data file.
+    """The deletes of a snapshot, indexed to find those of each data file.
 
     Position deletes apply at a sequence number at or above the file's, equality deletes above it. A deletion
     vector replaces all position deletes of its file. Equality deletes of an unpartitioned spec apply everywhere.
+    Position deletes and vectors apply by the exact text of the data file's path, as in all readers: a delete that
+    spells the path in another way applies to nothing.
     """
 
     def __init__(
@@ -100,72 +100,72 @@ class DeleteIndex:
                 if delete.spec_id in unpartitioned_specs:
                     everywhere.append(delete)
                 else:
-                    equality.setdefault((delete.spec_id, partition_key(delete.partition)), []).append(delete)
+                    equality.setdefault((delete.spec_id, exact_partition_key(delete.partition)), []).append(delete)
             elif delete.referenced_path is not None:
                 scope = vectors if delete.kind is DeleteKind.VECTOR else by_path
-                scope.setdefault(same_file_key(delete.referenced_path), []).append(delete)
+                scope.setdefault(delete.referenced_path, []).append(delete)
             else:
-                by_partition.setdefault((delete.spec_id, partition_key(delete.partition)), []).append(delete)
-        self._vectors = {key: _BySequence(found) for key, found in vectors.items()}
-        self._by_path = {key: _BySequence(found) for key, found in by_path.items()}
-        self._by_partition = {key: _BySequence(found) for key, found in by_partition.items()}
-        self._equality = {key: _BySequence(found) for key, found in equality.items()}
+                by_partition.setdefault((delete.spec_id, exact_partition_key(delete.partition)), []).append(delete)
+        self._vectors = {key: _BySequence(group) for key, group in vectors.items()}
+        self._by_path = {key: _BySequence(group) for key, group in by_path.items()}
+        self._by_partition = {key: _BySequence(group) for key, group in by_partition.items()}
+        self._equality = {key: _BySequence(group) for key, group in equality.items()}
         self._everywhere = _BySequence(everywhere)
         self._file_keys = file_keys or {}
         self._delete_keys = delete_keys or {}
         self._path_ranges: dict[str, PathRange | None] = {}
         self._joined: dict[tuple[int, ...], tuple[list[tuple[LiveDelete, ...]], tuple[LiveDelete, ...]]] = {}
-        self.empty = not (vectors or by_path or by_partition or equality or everywhere)
+        self.is_empty = not (vectors or by_path or by_partition or equality or everywhere)
 
     def deletes_for(self, file: LiveFile) -> Sequence[LiveDelete]:
-        """Every delete that may remove a row of `file`; one that provably cannot is left out."""
-        if self.empty:
+        """Return every delete that may remove a row of `file`."""
+        if self.is_empty:
             return ()
-        scope = (file.spec_id, partition_key(file.partition))
+        scope = (file.spec_id, exact_partition_key(file.partition))
         positions = self._positions(file, scope)
+        newer = first_sequence(equality=True, data_sequence=file.sequence_number)
         local = self._equality.get(scope)
-        equality = self._keys_overlap(file, local.since(file.sequence_number + 1)) if local is not None else ()
-        everywhere = self._keys_overlap(file, self._everywhere.since(file.sequence_number + 1))
+        equality = self._keys_overlap(file, local.since(newer)) if local is not None else ()
+        everywhere = self._keys_overlap(file, self._everywhere.since(newer))
         parts = [part for part in (positions, equality, everywhere) if part]
         if len(parts) <= 1:
             return parts[0] if parts else ()
-        return self._joined_once(parts)
+        return self._join(parts)
 
     def known_deleted_rows(self, file: LiveFile) -> int:
-        """Rows that deletes of this one file remove, as their record counts say; at most all rows."""
+        """Return how many rows the file-scoped deletes of a file remove, by their record counts; at most all rows."""
         if not self._vectors and not self._by_path:
             return 0
-        key = same_file_key(file.path)
-        scoped = self._vectors.get(key) or self._by_path.get(key)
+        scoped = self._vectors.get(file.path) or self._by_path.get(file.path)
         if scoped is None:
             return 0
         return min(file.rows, sum(delete.rows for delete in scoped.since(file.sequence_number)))
 
-    def _joined_once(self, parts: list[tuple[LiveDelete, ...]]) -> tuple[LiveDelete, ...]:
-        """The parts as one tuple; files with the same many deletes share it, else memory would grow with the square."""
-        if sum(len(part) for part in parts) < _MOST_COPIED:
+    def _join(self, parts: list[tuple[LiveDelete, ...]]) -> tuple[LiveDelete, ...]:
+        """Return the parts as one tuple. Files with the same deletes share it; else memory would grow quadratically."""
+        if sum(len(part) for part in parts) < _MAX_COPIED:
             return tuple(chain.from_iterable(parts))
         key = tuple(id(part) for part in parts)
         known = self._joined.get(key)
         if known is None:
-            # The parts are kept with the answer: an id means something only as long as its tuple lives.
+            # Keep the parts with the result: an id is unique only while its tuple is alive.
             known = self._joined[key] = (parts, tuple(chain.from_iterable(parts)))
         return known[1]
 
     def _positions(self, file: LiveFile, scope: tuple[Any, ...]) -> tuple[LiveDelete, ...]:
         if not (self._vectors or self._by_path or self._by_partition):
             return ()
-        path = same_file_key(file.path)
+        path = file.path
         vectors = self._vectors.get(path)
-        if vectors is not None and (found := vectors.since(file.sequence_number)):
-            return found
+        if vectors is not None and (newer := vectors.since(file.sequence_number)):
+            return newer
         scoped = self._by_path.get(path)
         own = scoped.since(file.sequence_number) if scoped is not None else ()
         wide = self._by_partition.get(scope)
         if wide is None:
             return own
         shared = wide.since(file.sequence_number)
-        if 0 < len(shared) <= _MOST_COMPARED and not all(self._path_may_be_in(path, delete) for delete in shared):
+        if 0 < len(shared) <= _MAX_COMPARED and not all(self._path_may_be_in(path, delete) for delete in shared):
             shared = tuple(delete for delete in shared if self._path_may_be_in(path, delete))
         return own + shared if own else shared
 
@@ -176,7 +176,7 @@ class DeleteIndex:
         return in_range(path, self._path_ranges[delete.path])
 
     def _keys_overlap(self, file: LiveFile, deletes: tuple[LiveDelete, ...]) -> tuple[LiveDelete, ...]:
-        if not deletes or len(deletes) > _MOST_COMPARED:
+        if not deletes or len(deletes) > _MAX_COMPARED:
             return deletes
         ranges = self._file_keys.get(file.path)
         if not ranges:
@@ -189,12 +189,12 @@ class DeleteIndex:
         if not delete_ranges:
             return True
         for column in delete.equality_ids:
-            ours, theirs = file_ranges.get(column), delete_ranges.get(column)
-            if ours is None or theirs is None or (ours.may_hold_null and theirs.may_hold_null):
+            in_file, in_delete = file_ranges.get(column), delete_ranges.get(column)
+            if in_file is None or in_delete is None or (in_file.may_hold_null and in_delete.may_hold_null):
                 continue
-            if ours.upper is not None and theirs.lower is not None and ours.upper < theirs.lower:
+            if in_file.upper is not None and in_delete.lower is not None and in_file.upper < in_delete.lower:
                 return False
-            if ours.lower is not None and theirs.upper is not None and ours.lower > theirs.upper:
+            if in_file.lower is not None and in_delete.upper is not None and in_file.lower > in_delete.upper:
                 return False
         return True
 

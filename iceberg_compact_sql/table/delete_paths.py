@@ -1,8 +1,8 @@
-"""Which data files a position delete file names, as far as the bounds of its paths tell."""
+"""Which data files a position delete file may name, by the bounds of its column `file_path`."""
 
 from __future__ import annotations
 
-from iceberg_compact_sql.storage.paths import same_file_key
+from iceberg_compact_sql.storage.locations import split_location
 
 # The reserved id of the column `file_path` in position delete files.
 PATH_FIELD_ID = 2147483546
@@ -11,33 +11,39 @@ PathRange = tuple[str, str]
 
 
 def path_range(lower: bytes | None, upper: bytes | None) -> PathRange | None:
-    """The first and last comparing key of the paths in a position delete file; None when nothing can be said.
+    """Return the first and last path in a position delete file, as exact texts; None when they are unknown.
 
     >>> path_range(b"file:///lake/a", b"file:///lake/z")
-    ('file:/lake/a', 'file:/lake/z')
-    >>> path_range(b"file:///lake/z", b"file:/lake/a") is None
-    True
+    ('file:///lake/a', 'file:///lake/z')
     """
     if lower is None or upper is None:
         return None
     try:
-        low, high = lower.decode(), upper.decode()
+        return lower.decode(), upper.decode()
     except UnicodeDecodeError:
         return None
-    # Two spellings in one file, as where Java and pyiceberg both wrote to a table: the order of the raw texts says
-    # nothing about the order of the keys.
-    if low != high and _spelling(low) != _spelling(high):
-        return None
-    return same_file_key(low), same_file_key(high)
 
 
-def in_range(key: str, bounds: PathRange | None) -> bool:
-    """Whether a delete with these bounds may name the data file with this comparing key."""
-    return bounds is None or bounds[0] <= key <= bounds[1]
+def in_range(path: str, bounds: PathRange | None) -> bool:
+    """Whether a delete with these bounds can apply to the data file with exactly this path.
+
+    >>> in_range("file:/lake/b", path_range(b"file:///lake/a", b"file:///lake/z"))
+    False
+    """
+    return bounds is None or bounds[0] <= path <= bounds[1]
 
 
-def _spelling(path: str) -> str:
-    """How a path begins, up to where its comparing key agrees with it."""
-    key = same_file_key(path)
-    tail = key[key.find(":") + 1 :].lstrip("/")
-    return path[: len(path) - len(tail)] if tail and path.endswith(tail) else path
+def may_be_in_range(path: str, bounds: PathRange | None) -> bool:
+    """Whether a delete with these bounds may name the file at this path in any spelling of scheme and authority.
+
+    >>> may_be_in_range("file:/lake/b", path_range(b"file:///lake/a", b"file:///lake/z"))
+    True
+    """
+    if bounds is None or in_range(path, bounds):
+        return True
+    low, high = (split_location(bound).path for bound in bounds)
+    # One file has two spellings, for example when Java and pyiceberg both wrote to the table: the order of the texts
+    # is then not the order of the paths.
+    if bounds[0].removesuffix(low) != bounds[1].removesuffix(high):
+        return True
+    return low <= split_location(path).path <= high

@@ -1,4 +1,4 @@
-"""The live files of one branch head with the deletes that apply to them: what every plan starts from."""
+"""The live files of one branch head with the deletes that apply to them: the input of every plan."""
 
 from __future__ import annotations
 
@@ -6,55 +6,51 @@ import contextlib
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.types import IcebergType
 
-from iceberg_compact_sql.errors import NotFoundError, UnsupportedError, did_you_mean
-from iceberg_compact_sql.events import reach
+from iceberg_compact_sql.errors import NotFoundError, did_you_mean
+from iceberg_compact_sql.events import reach, stop_if_cancelled
 from iceberg_compact_sql.pyiceberg_internals import manifest_columns as record
-from iceberg_compact_sql.table.damaged_metadata import readable
+from iceberg_compact_sql.pyiceberg_internals.manifest_lists import read_manifests
+from iceberg_compact_sql.table.damaged_metadata import stop_if_damaged
 from iceberg_compact_sql.table.delete_index import (
     DeleteIndex,
-    KeyRange,
-    KeyRanges,
-    key_range,
 )
-from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
-from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile, PlannedState
-from iceberg_compact_sql.table.partitions import PartitionPaths, is_unpartitioned, partition_key
-from iceberg_compact_sql.table.pruning import FileMetrics, FilePruner
-from iceberg_compact_sql.table.snapshot_counts import counts_files
+from iceberg_compact_sql.table.delete_rules import is_global
+from iceberg_compact_sql.table.inventory_reader import InventoryReader, Partition
+from iceberg_compact_sql.table.model import LiveDelete, LiveFile, PlannedState
+from iceberg_compact_sql.table.partition_keys import exact_partition_key
+from iceberg_compact_sql.table.partitions import PartitionPaths
+from iceberg_compact_sql.table.pruning import FilePruner
+from iceberg_compact_sql.table.snapshot_counts import summary_counts_files
 from iceberg_compact_sql.table.summary_keys import RUN_ID, SIZES
-
-Partition = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFact:
-    """What planning needs to know of a snapshot that is still in the metadata."""
+class SnapshotFacts:
+    """What planning needs about a snapshot that is still in the metadata."""
 
     snapshot_id: int
     sequence_number: int
     time_ms: int
-    # A replace changes no row: rows were compacted, not written.
+    # The operation is `replace`: rows were compacted, not written.
     replaces: bool
-    # The run of ours that made it, and the sizes that it was made for.
+    # The run of this package that made it, and the sizes that the run used.
     run_id: str | None = None
     sizes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """When rows of a partition were last written and last compacted, as far as the metadata still tells."""
+    """When rows of a partition were last written and last compacted; None when the metadata does not show it."""
 
     last_written_ms: int | None
     last_compacted_ms: int | None
@@ -65,8 +61,8 @@ class PartitionHistory:
 class TableInventory:
     """Live files of one branch head in scan order: manifests as listed, entries as stored.
 
-    Nothing is read after it is made, and nothing in it changes. `files` holds only those that may match the filter that
-    it was read with; `deletes` holds all.
+    It is complete when it is created, and it never changes. `files` holds only files that may match the filter;
+    `deletes` holds all deletes.
     """
 
     def __init__(
@@ -78,7 +74,7 @@ class TableInventory:
         specs: Mapping[int, PartitionSpec],
         default_spec_id: int,
         schemas: Sequence[Schema] = (),
-        snapshots: Sequence[SnapshotFact] = (),
+        snapshots: Sequence[SnapshotFacts] = (),
         index: DeleteIndex | None = None,
     ) -> None:
         self.state = state
@@ -87,7 +83,6 @@ class TableInventory:
         self.specs = specs
         self.default_spec_id = default_spec_id
         self._snapshots = {fact.snapshot_id: fact for fact in snapshots}
-        self.snapshot_times_ms: Mapping[int, int] = {fact.snapshot_id: fact.time_ms for fact in snapshots}
         self._times_by_sequence = {fact.sequence_number: fact.time_ms for fact in snapshots}
         self._paths = PartitionPaths(specs, schemas)
         self._index = index if index is not None else DeleteIndex(deletes, unpartitioned_specs=_unpartitioned(specs))
@@ -95,20 +90,20 @@ class TableInventory:
 
     @property
     def has_deletes(self) -> bool:
-        return not self._index.empty
+        return not self._index.is_empty
 
     def deletes_for(self, file: LiveFile) -> Sequence[LiveDelete]:
-        """The deletes that may remove rows of a file, by sequence number, spec and partition, path and key bounds."""
+        """Return the deletes that may remove rows of a file: by sequence number, partition, path and key bounds."""
         return self._index.deletes_for(file)
 
     def known_deleted_rows(self, file: LiveFile) -> int:
-        """Rows that deletes of this one file remove, as their record counts say."""
+        """Return how many rows the file-scoped deletes of a file remove, by their record counts."""
         return self._index.known_deleted_rows(file)
 
     def made_by_one_run(self, files: Sequence[LiveFile], sizes: str) -> bool:
-        """Whether one compaction of ours wrote all these files, for the same sizes."""
+        """Whether one run of this package wrote all these files, with these sizes."""
         snapshot_ids = {file.snapshot_id for file in files}
-        facts = [self._snapshots.get(found) if found is not None else None for found in snapshot_ids]
+        facts = [self._snapshots.get(key) if key is not None else None for key in snapshot_ids]
         runs = {(fact.run_id, fact.sizes) if fact is not None and fact.replaces else None for fact in facts}
         [run, *more] = runs
         return not more and run is not None and run[0] is not None and run[1] == sizes
@@ -117,17 +112,17 @@ class TableInventory:
         return self._paths.path(spec_id, partition)
 
     def history(self, files: Sequence[LiveFile]) -> PartitionHistory:
-        """When the rows of these files, all the files of a partition, were last written and last compacted.
+        """Return when the rows of these files, all files of one partition, were last written and last compacted.
 
-        Deletes of the partition count as writes. Where only compacted files are left, the moment of the plan that
-        compacted them stands for the last write: it was not later.
+        Deletes of the partition count as writes. If only compacted files are left, the time of the snapshot that the
+        compaction was planned on counts as the last write: the rows were not written later.
         """
         written: int | None = None
         earliest: int | None = None
         forgotten = False
         compacted: int | None = None
         at_latest: int | None = None
-        # Commits, not files: there are far fewer.
+        # Loop over commits, not files: there are far fewer.
         for snapshot_id, sequence_number in {(file.snapshot_id, file.sequence_number) for file in files}:
             fact = self._snapshots.get(snapshot_id) if snapshot_id is not None else None
             if fact is None:
@@ -141,7 +136,7 @@ class TableInventory:
                 written = _latest(written, fact.time_ms)
         if self.deletes:
             times = self._times_of_deletes()
-            for key in {(file.spec_id, partition_key(file.partition)) for file in files}:
+            for key in {(file.spec_id, exact_partition_key(file.partition)) for file in files}:
                 written = _latest(written, times.get(key))
         return PartitionHistory(
             written if written is not None else at_latest, compacted, None if forgotten else earliest
@@ -153,16 +148,16 @@ class TableInventory:
             for delete in self.deletes:
                 time_ms = self._times_by_sequence.get(delete.sequence_number)
                 if time_ms is not None:
-                    key = (delete.spec_id, partition_key(delete.partition))
+                    key = (delete.spec_id, exact_partition_key(delete.partition))
                     self._delete_times[key] = max(time_ms, self._delete_times.get(key, time_ms))
         return self._delete_times
 
 
 def read_inventory(table: Table, branch: str, where: BooleanExpression | None = None) -> TableInventory:
-    """The inventory of a branch's head; a table without a snapshot has an empty one.
+    """Return the inventory of a branch's head; a table without a snapshot has an empty one.
 
-    `where` chooses files: manifests, partitions and files that cannot hold a matching row are passed over. Reads the
-    manifest list and the manifests once, changes nothing.
+    `where` selects files: manifests, partitions and files that cannot hold a matching row are skipped. Reads the
+    manifest list and the manifests once; changes nothing.
     """
     metadata = table.metadata
     snapshot = branch_head(metadata, branch)
@@ -181,16 +176,18 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     pruner = None
     if where is not None and not isinstance(where, AlwaysTrue):
         pruner = FilePruner(where, metadata.schema(), specs)
-    reader = _ManifestsReader(schemas, pruner)
-    with _no_search_for_garbage():
+    reader = InventoryReader(schemas, pruner)
+    with _garbage_collector_off():
         deletes = [manifest for manifest in manifests if manifest.content == ManifestContent.DELETES]
         for manifest, contents in record.read_ahead(deletes, table.io):
-            with readable("manifest", manifest.manifest_path):
+            stop_if_cancelled()
+            with stop_if_damaged("manifest", manifest.manifest_path):
                 reader.read_deletes(manifest, contents())
         data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
         wanted = [manifest for manifest in data if pruner is None or pruner.manifest_may_match(manifest)]
         for manifest, contents in record.read_ahead(wanted, table.io):
-            with readable("manifest", manifest.manifest_path):
+            stop_if_cancelled()
+            with stop_if_damaged("manifest", manifest.manifest_path):
                 reader.read_files(manifest, contents())
     index = DeleteIndex(
         reader.deletes,
@@ -212,16 +209,16 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
 
 
 def _manifests(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
-    with readable("manifest list", snapshot.manifest_list):
-        listed = snapshot.manifests(table.io)
-        if not listed and counts_files(snapshot):
-            raise EOFError("it names no manifest, its snapshot counts files")
+    with stop_if_damaged("manifest list", snapshot.manifest_list):
+        listed = read_manifests(table.io, snapshot.manifest_list)
+        if not listed and summary_counts_files(snapshot):
+            raise EOFError("it has no manifest, but the snapshot's summary counts files")
         return listed
 
 
 @contextlib.contextmanager
-def _no_search_for_garbage() -> Iterator[None]:
-    """Python looks through all objects again and again while they become more; here all that is made stays."""
+def _garbage_collector_off() -> Iterator[None]:
+    """Switch the garbage collector off: it would rescan a growing heap in which nothing becomes garbage."""
     if not gc.isenabled():
         yield
         return
@@ -232,157 +229,8 @@ def _no_search_for_garbage() -> Iterator[None]:
         gc.enable()
 
 
-class _ManifestsReader:
-    """Gathers live files and deletes from manifests; delete manifests come first, as they say which keys matter."""
-
-    def __init__(self, schemas: Sequence[Schema], pruner: FilePruner | None) -> None:
-        self._schemas = schemas
-        self._pruner = pruner
-        # By spec and key; the key of a partition without floats is the partition itself.
-        self._partitions: dict[int, dict[Partition, Partition]] = {}
-        self._formats: dict[str, str] = {}
-        self._key_types: dict[int, IcebergType | None] = {}
-        self.files: list[LiveFile] = []
-        self.deletes: list[LiveDelete] = []
-        self.file_keys: dict[str, KeyRanges] = {}
-        self.delete_keys: dict[str, KeyRanges] = {}
-
-    def read_deletes(self, manifest: ManifestFile, contents: bytes) -> None:
-        for values in record.read_live_records(manifest, contents, metrics=True):
-            equality = values[record.CONTENT] == DataFileContent.EQUALITY_DELETES.value
-            file_format = values[record.FORMAT].upper()
-            kind = DeleteKind.EQUALITY if equality else DeleteKind.POSITION
-            if not equality and file_format == "PUFFIN":
-                kind = DeleteKind.VECTOR
-            equality_ids = tuple(values[record.EQUALITY_IDS] or ())
-            columns = equality_ids if equality else (PATH_FIELD_ID,)
-            lower = record.int_map(values[record.LOWER_BOUNDS])
-            upper = record.int_map(values[record.UPPER_BOUNDS])
-            delete = LiveDelete(
-                path=values[record.PATH],
-                kind=kind,
-                file_format=file_format,
-                spec_id=manifest.partition_spec_id,
-                partition=self._shared(manifest.partition_spec_id, values[record.PARTITION]),
-                sequence_number=_sequence(values, manifest),
-                size_bytes=values[record.SIZE],
-                rows=values[record.ROWS],
-                equality_ids=equality_ids,
-                referenced_path=None if equality else _referenced_path(values, lower, upper),
-                content_offset=values[record.CONTENT_OFFSET],
-                content_size_bytes=values[record.CONTENT_SIZE],
-                lower_bounds=tuple((column, lower[column]) for column in columns if column in lower),
-                upper_bounds=tuple((column, upper[column]) for column in columns if column in upper),
-            )
-            self.deletes.append(delete)
-            if equality:
-                for column in equality_ids:
-                    if column not in self._key_types:
-                        self._key_types[column] = self._type_of(column)
-                self.delete_keys[delete.path] = self._key_ranges(values, equality_ids)
-
-    def read_files(self, manifest: ManifestFile, contents: bytes) -> None:
-        pruner, append = self._pruner, self.files.append
-        spec_id = manifest.partition_spec_id
-        partitions, formats = self._partitions.setdefault(spec_id, {}), self._formats
-        keys = tuple(self._key_types)
-        for values in record.read_live_records(manifest, contents, metrics=pruner is not None or bool(keys)):
-            # One step for all of them: a table may have a million files.
-            (
-                snapshot_id,
-                sequence,
-                file_sequence,
-                path,
-                file_format,
-                partition,
-                rows,
-                size,
-                key,
-                offsets,
-                sort_order,
-            ) = values[record.SNAPSHOT_ID : record.SORT_ORDER + 1]
-            if pruner is not None and not (
-                pruner.partition_may_match(spec_id, partition) and pruner.file_may_match(_metrics(values))
-            ):
-                continue
-            shared = partitions.get(partition)
-            file = LiveFile(
-                path,
-                formats.get(file_format) or self._format(file_format),
-                spec_id,
-                shared if shared is not None else self._shared(spec_id, partition),
-                size,
-                rows,
-                sequence if sequence is not None else _sequence(values, manifest),
-                snapshot_id,
-                sort_order,
-                key is not None,
-                tuple(offsets) if offsets else (),
-                file_sequence,
-            )
-            append(file)
-            if keys:
-                self.file_keys[path] = self._key_ranges(values, keys)
-
-    def _format(self, text: str) -> str:
-        return self._formats.setdefault(text, text.upper())
-
-    def _shared(self, spec_id: int, partition: Partition) -> Partition:
-        """One tuple for all files of a partition; apart where Python's equality is looser than a partition's."""
-        return self._partitions.setdefault(spec_id, {}).setdefault(partition_key(partition), partition)
-
-    def _type_of(self, column: int) -> IcebergType | None:
-        for schema in self._schemas:
-            try:
-                return schema.find_type(column)
-            except ValueError:
-                continue
-        return None
-
-    def _key_ranges(self, values: list[Any], columns: Sequence[int]) -> KeyRanges:
-        lower = record.int_map(values[record.LOWER_BOUNDS])
-        upper = record.int_map(values[record.UPPER_BOUNDS])
-        nulls = record.int_map(values[record.NULL_COUNTS])
-        ranges: dict[int, KeyRange] = {}
-        for column in columns:
-            found = key_range(self._key_types[column], lower.get(column), upper.get(column), nulls.get(column))
-            if found.lower is not None or found.upper is not None:
-                ranges[column] = found
-        return ranges
-
-
-def _metrics(values: list[Any]) -> FileMetrics:
-    return FileMetrics(
-        values[record.ROWS],
-        record.int_map(values[record.VALUE_COUNTS]),
-        record.int_map(values[record.NULL_COUNTS]),
-        record.int_map(values[record.NAN_COUNTS]),
-        record.int_map(values[record.LOWER_BOUNDS]),
-        record.int_map(values[record.UPPER_BOUNDS]),
-    )
-
-
-def _referenced_path(values: list[Any], lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> str | None:
-    """The one data file that a position delete file is about, said outright or by equal bounds of its paths."""
-    path: str | None = values[record.REFERENCED_PATH]
-    if path is not None:
-        return path
-    low, high = lower.get(PATH_FIELD_ID), upper.get(PATH_FIELD_ID)
-    return low.decode("utf-8") if low is not None and low == high else None
-
-
-def _sequence(values: list[Any], manifest: ManifestFile) -> int:
-    sequence: int | None = values[record.SEQUENCE]
-    if sequence is None:
-        raise UnsupportedError(
-            f"manifest {manifest.manifest_path} holds {values[record.PATH]} without a sequence number",
-            hint="Without it nobody can tell which deletes apply. Rewrite the manifest with the engine that wrote it.",
-        )
-    return sequence
-
-
 def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
-    """The newest snapshot of a branch; `main` may have none yet, any other branch that does not exist is refused."""
+    """Return the newest snapshot of a branch; None for a new `main`. Raise for any other branch that does not exist."""
     ref = metadata.refs.get(branch)
     if ref is None:
         if branch == "main" and metadata.current_snapshot_id is None:
@@ -399,14 +247,14 @@ def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:
             f"'{branch}' is a {ref.snapshot_ref_type.value}, not a branch",
             argument="branch",
             value=branch,
-            hint="A tag never changes; name a branch.",
+            hint="A tag never changes. Give a branch.",
         )
     return metadata.snapshot_by_id(ref.snapshot_id)
 
 
-def _facts(metadata: TableMetadata) -> list[SnapshotFact]:
+def _facts(metadata: TableMetadata) -> list[SnapshotFacts]:
     return [
-        SnapshotFact(
+        SnapshotFacts(
             snapshot.snapshot_id,
             snapshot.sequence_number or 0,
             snapshot.timestamp_ms,
@@ -419,7 +267,7 @@ def _facts(metadata: TableMetadata) -> list[SnapshotFact]:
 
 
 def _unpartitioned(specs: Mapping[int, PartitionSpec]) -> frozenset[int]:
-    return frozenset(spec_id for spec_id, spec in specs.items() if is_unpartitioned(spec))
+    return frozenset(spec_id for spec_id, spec in specs.items() if is_global(spec))
 
 
 def _latest(left: int | None, right: int | None) -> int | None:

@@ -1,11 +1,10 @@
-"""The state of one table snapshot as plain data: live files, and the deletes that apply to them."""
+"""The live data files and delete files of one snapshot as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 
 class DeleteKind(str, Enum):
@@ -29,7 +28,7 @@ class LiveDelete:
     size_bytes: int
     rows: int
     equality_ids: tuple[int, ...] = ()
-    # The single data file that all its rows point at: from `referenced_data_file`, or from equal path bounds.
+    # The data file that all its rows name: from `referenced_data_file`, or from equal bounds of `file_path`.
     referenced_path: str | None = None
     content_offset: int | None = None
     content_size_bytes: int | None = None
@@ -38,11 +37,17 @@ class LiveDelete:
     upper_bounds: tuple[tuple[int, bytes], ...] = ()
 
     @property
+    def own_bytes(self) -> int:
+        """The bytes of the delete itself: of a deletion vector, only its part of the Puffin file."""
+        return self.size_bytes if self.content_size_bytes is None else self.content_size_bytes
+
+    @property
     def file_scoped(self) -> bool:
         return self.kind is DeleteKind.VECTOR or self.referenced_path is not None
 
 
-# Not frozen, though nothing changes one: there may be a million, and a frozen one takes five times as long to make.
+# Not frozen, although nothing changes it: a table may have a million files, and a frozen instance takes five times
+# as long to create.
 @dataclass(slots=True, unsafe_hash=True)
 class LiveFile:
     """A live data file of a snapshot; `path` is exactly the text in the manifest."""
@@ -60,40 +65,16 @@ class LiveFile:
     split_offsets: tuple[int, ...] = ()
     # The sequence number of the commit that added the file; a compacted file keeps an older `sequence_number`.
     file_sequence_number: int | None = None
+    # The row id of the file's first row; None before format version 3, and until the first commit after an upgrade.
+    first_row_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedState:
-    """What a plan was made on: a commit validates everything that happened since."""
+    """The snapshot that a plan was made on. A commit validates all commits since then."""
 
     table_uuid: str
     format_version: int
     branch: str
     snapshot_id: int | None
     sequence_number: int
-
-
-class Inventory(Protocol):
-    """Live files of one branch head; implemented in `table.inventory`."""
-
-    @property
-    def state(self) -> PlannedState: ...
-
-    @property
-    def files(self) -> Sequence[LiveFile]: ...
-
-    @property
-    def deletes(self) -> Sequence[LiveDelete]: ...
-
-    def deletes_for(self, file: LiveFile) -> Sequence[LiveDelete]:
-        """The deletes that apply to a file by sequence number, spec and partition (and path, where scoped)."""
-        ...
-
-    def partition_path(self, spec_id: int, partition: tuple[Any, ...]) -> str:
-        """`day=2026-01-01/kind=a`, empty when unpartitioned."""
-        ...
-
-    @property
-    def snapshot_times_ms(self) -> Mapping[int, int]:
-        """Commit times of the snapshots still in the metadata."""
-        ...

@@ -1,12 +1,12 @@
-"""What a snapshot's summary counts, to be held against what its metadata files hold."""
+"""File counts in a snapshot's summary, to compare with its metadata files."""
 
 from __future__ import annotations
 
 from pyiceberg.table.snapshots import Snapshot
 
 
-def counts_files(snapshot: Snapshot) -> bool:
-    """Whether the summary says that the snapshot has files; a list without manifests is damaged then."""
+def summary_counts_files(snapshot: Snapshot) -> bool:
+    """Whether the summary counts files. A manifest list without manifests is damaged then."""
     if snapshot.summary is None:
         return False
     counts = (snapshot.summary.get("total-data-files"), snapshot.summary.get("total-delete-files"))

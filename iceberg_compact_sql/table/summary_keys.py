@@ -1,4 +1,4 @@
-"""Names of the properties by which our snapshots are told from others'."""
+"""Names of the summary properties that this package writes into its snapshots."""
 
 from __future__ import annotations
 

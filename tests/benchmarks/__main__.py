@@ -61,7 +61,7 @@ SESSION = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": "-XX:+U
 
 @dataclass
 class Findings:
-    """What was measured so far; told after every case, so that a run that ends early was not for nothing."""
+    """What was measured so far; written after every case, so that a run that ends early was not for nothing."""
 
     facts: dict[str, Any]
     scale: float
@@ -77,12 +77,12 @@ class Findings:
             earlier = json.loads(self.json_path.read_text()) if self.json_path.exists() else None
             self.json_path.write_text(json.dumps(report.joined(earlier, document), indent=1) + "\n")
         if self.svg_path:
-            told = f"{self.facts['cores']} cores, Spark {self.facts['spark']}, Iceberg {self.facts['iceberg']}"
-            told += f", scale {self.scale:g}; (n×): Iceberg's time divided by ours, or one executor's by two's"
+            caption = f"{self.facts['cores']} cores, Spark {self.facts['spark']}, Iceberg {self.facts['iceberg']}"
+            caption += f", scale {self.scale:g}; (n×): Iceberg's time divided by ours, or one executor's by two's"
             drawn = self.measurements
             if self.json_path:
                 drawn = report.measurements_in(json.loads(self.json_path.read_text()))
-            self.svg_path.write_text(chart.draw(drawn, told))
+            self.svg_path.write_text(chart.draw(drawn, caption))
 
 
 def run(names: Sequence[str], findings: Findings, console: Console) -> None:

@@ -5,7 +5,7 @@ its own, as a Spark worker would task by task, and looks at that process's resid
 
 --only a,b     some cases: groups (one file of 1.5 GB in row groups of 128 MB, and small files), huge (one row group of
                700 MB), wide (rows of 4 KB in one row group), keys (as groups, with 10 million equality deletes)
---threads N    threads of a task, 2 unless told; a Spark task has as many as spark.task.cpus
+--threads N    threads of a task, 2 by default; a Spark task has as many as spark.task.cpus
 --scale N      that many times the data
 """
 
@@ -159,12 +159,12 @@ def work(folder: Path, threads: int) -> None:
             raise SystemExit(result.reason)
         live_rows += result.live_rows
         outputs += len(result.outputs)
-    told = {"rows": live_rows, "outputs": outputs, "arrow_mb": pa.default_memory_pool().max_memory() / MB}
-    print(json.dumps(told), flush=True)
+    facts = {"rows": live_rows, "outputs": outputs, "arrow_mb": pa.default_memory_pool().max_memory() / MB}
+    print(json.dumps(facts), flush=True)
 
 
 def looked_at(command: Sequence[str]) -> tuple[Peak, dict[str, float]]:
-    """Run a process; the most that was resident of it, and what it told in its last line."""
+    """Run a process; the most that was resident of it, and the facts in its last line."""
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     watched = psutil.Process(process.pid)
@@ -188,8 +188,8 @@ def looked_at(command: Sequence[str]) -> tuple[Peak, dict[str, float]]:
     if process.wait():
         raise SystemExit("\n".join(lines))
     watcher.join()
-    told = json.loads(lines[-1])
-    return Peak(highest / MB, told["arrow_mb"], time.monotonic() - started, cpu_s), told
+    facts = json.loads(lines[-1])
+    return Peak(highest / MB, facts["arrow_mb"], time.monotonic() - started, cpu_s), facts
 
 
 def measure(name: str, threads: int, scale: float) -> None:
@@ -198,12 +198,12 @@ def measure(name: str, threads: int, scale: float) -> None:
         CASES[name](folder, scale)
         sizes = [path.stat().st_size / MB for path in folder.glob("*.parquet")]
         command = [sys.executable, "-m", "tests.benchmarks.memory", "--work", str(folder), "--threads", str(threads)]
-        peak, told = looked_at(command)
+        peak, facts = looked_at(command)
         given = f"{sum(sizes):.0f} MB in {len(sizes)} files, the largest {max(sizes):.0f} MB, {threads} threads"
         taken = (
             f"peak {peak.resident_mb:.0f} MB (Arrow {peak.arrow_mb:.0f}), {peak.seconds:.0f} s, {peak.cpu_s:.0f} CPU s"
         )
-        print(f"{name}: {given}: {taken}, {told['rows']:,} rows in {told['outputs']} files", flush=True)
+        print(f"{name}: {given}: {taken}, {facts['rows']:,} rows in {facts['outputs']} files", flush=True)
     finally:
         shutil.rmtree(folder)
 

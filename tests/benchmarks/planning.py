@@ -38,7 +38,8 @@ from iceberg_compact_sql.plan.compaction import plan_compaction
 from iceberg_compact_sql.plan.cost import Prices
 from iceberg_compact_sql.plan.filters.parse import parse_where
 from iceberg_compact_sql.plan.options import resolve_options
-from iceberg_compact_sql.plan.rows import dry_run_rows, score_rows
+from iceberg_compact_sql.plan.partition_scores import score_partitions
+from iceberg_compact_sql.procedures.compact_table import dry_run_rows
 from iceberg_compact_sql.table.inventory import read_inventory
 from iceberg_compact_sql.table.model import DeleteKind
 from tests.support.handmade import commit_manifests, make_catalog, make_table
@@ -105,7 +106,7 @@ def measure_table(folder: Path, files: int, manifests: int, where: str | None = 
     rows = len(dry_run_rows(plan))
     total_wall, total_cpu = time.perf_counter() - wall, time.process_time() - cpu
     scoring = time.process_time()
-    score_rows(inventory, target_bytes=512 * MB, now_ms=NOW_MS, prices=Prices())
+    score_partitions(inventory, target_bytes=512 * MB, now_ms=NOW_MS, prices=Prices())
     return {
         "files": len(inventory.files),
         "manifests": manifests,

@@ -115,9 +115,9 @@ def main(snapshots: int) -> None:
 
 def _timed(what: str, work) -> None:  # type: ignore[no-untyped-def]
     start, cpu = time.perf_counter(), time.process_time()
-    told = work()
+    result = work()
     print(
-        f"{what}: {time.perf_counter() - start:.2f} s wall, {time.process_time() - cpu:.2f} s CPU; {told}", flush=True
+        f"{what}: {time.perf_counter() - start:.2f} s wall, {time.process_time() - cpu:.2f} s CPU; {result}", flush=True
     )
 
 

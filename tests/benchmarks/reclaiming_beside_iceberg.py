@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_compact_sql.actions.context import Context
-from iceberg_compact_sql.call.binding import Given, bind
+from iceberg_compact_sql.call.binding import GivenArgument, bind
 from iceberg_compact_sql.call.declaration import Procedure
 from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.procedures.expire_snapshots import PROCEDURE as EXPIRE
 from iceberg_compact_sql.procedures.remove_orphans import PROCEDURE as ORPHANS
-from iceberg_compact_sql.storage.paths import same_file_key
+from iceberg_compact_sql.storage.same_file import same_file_key
 from tests.support.java import Lake, open_lake, start_session
 
 ROUNDS = 3
@@ -39,7 +39,7 @@ def make(lake: Lake, name: str) -> None:
 def ours(lake: Lake, procedure: Procedure, **named: object) -> list[tuple[Any, ...]]:
     view = SessionView(conf=lake.conf, current_catalog=lake.name, current_namespace=("db",))
     context = Context(view=view, spark=lake.spark)
-    given = [Given(value, name) for name, value in named.items()]
+    given = [GivenArgument(value, name) for name, value in named.items()]
     return procedure.run(context, bind(procedure, given, now_ms=context.now_ms, time_zone=lambda: "UTC"))
 
 

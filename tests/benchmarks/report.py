@@ -104,8 +104,8 @@ def as_document(
             named["size_to_iceberg"] = size
         found = {key: round(value, 3) for key, value in named.items() if value is not None}
         rows.append({**asdict(one), **found, "scale": scale})
-    told = [{**asdict(query), "scale": scale} for query in queries]
-    return {"machine": facts, "measurements": rows, "queries": told}
+    query_rows = [{**asdict(query), "scale": scale} for query in queries]
+    return {"machine": facts, "measurements": rows, "queries": query_rows}
 
 
 def joined(earlier: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:

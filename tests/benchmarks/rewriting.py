@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from iceberg_compact_sql.plan.model import FileGroup
+from iceberg_compact_sql.plan.packing import expected_outputs
 from iceberg_compact_sql.rewrite.run_task import run_task
-from iceberg_compact_sql.rewrite.slicing import cut_group, files_for
+from iceberg_compact_sql.rewrite.slicing import cut_group
 from iceberg_compact_sql.rewrite.task import RewriteJob, RewriteResult
 from iceberg_compact_sql.table.model import LiveFile
 from tests.benchmarks.data import SCHEMA
@@ -61,7 +62,7 @@ def group_of(paths: list[Path], job: RewriteJob) -> FileGroup:
             )
         )
     total_bytes = sum(file.size_bytes for file in files)
-    expected = files_for(total_bytes, job)
+    expected = expected_outputs(total_bytes, job)
     return FileGroup(0, 0, 0, (), "", "rewrite", "bench", tuple(files), ((),) * len(files), total_bytes, expected)
 
 

@@ -129,6 +129,14 @@ def test_every_procedure_by_its_own_subcommand(run: Callable[..., Result]) -> No
     assert gone["deleted_data_files_count"] == FILES
 
 
+def test_tables_are_listed_worst_first(run: Callable[..., Result]) -> None:
+    for pattern in ([], ["local.*"], ["demo.*"]):
+        [row] = json.loads(run("tables", *pattern, "--format", "json").stdout)
+        assert (row["table"], row["data_files"], row["error"]) == (f"local.{TABLE}", FILES, None)
+    missing = run("tables", "nothing.*")
+    assert missing.exit_code == 1 and "no table matches the pattern 'nothing.*'" in missing.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -29,15 +29,15 @@ def run_soak(tmp_path: Path, seconds: int, seed: int) -> str:
 
 @pytest.mark.timeout(420)
 def test_two_minutes_of_soak(tmp_path: Path, seed: int) -> None:
-    told = run_soak(tmp_path, 120, seed)
+    report = run_soak(tmp_path, 120, seed)
     # It ran at all: writers landed, processes were killed, and maintenance changed the table.
-    assert "compact_table: changed" in told and "expire_snapshots: changed" in told
-    assert "'steps': 0" not in told and "'kills': 0" not in told
+    assert "compact_table: changed" in report and "expire_snapshots: changed" in report
+    assert "'steps': 0" not in report and "'kills': 0" not in report
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_a_long_soak(tmp_path: Path, seed: int) -> None:
     minutes = int(os.environ.get("SOAK_MINUTES", "10"))
-    told = run_soak(tmp_path, 60 * minutes, seed + 1)
-    assert "rewrite_position_deletes: changed" in told and "rewrite_manifests: changed" in told
+    report = run_soak(tmp_path, 60 * minutes, seed + 1)
+    assert "rewrite_position_deletes: changed" in report and "rewrite_manifests: changed" in report

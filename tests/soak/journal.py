@@ -53,9 +53,9 @@ class Journal:
 
     def _take(self, record: dict[str, Any]) -> None:
         if "step" in record:
-            told = record["step"]
-            put = {int(key): value for key, value in told["put"].items()}
-            self.pending = Step(told["number"], tuple(told["drop"]), put)
+            step = record["step"]
+            put = {int(key): value for key, value in step["put"].items()}
+            self.pending = Step(step["number"], tuple(step["drop"]), put)
             self.steps = self.pending.number
             return
         if record["landed"] and self.pending is not None:

@@ -50,7 +50,7 @@ def start(kind: str, folder: Path) -> Any:
     return builder.getOrCreate()
 
 
-def make_table(folder: Path) -> None:
+def make_events_table(folder: Path) -> None:
     import pyarrow as pa
     from pyiceberg.catalog.sql import SqlCatalog
 
@@ -92,7 +92,7 @@ def main(kind: str, folder: Path) -> None:
     spark.sql("CALL help()")
     facts["help_ms"] = min(timed_ms(lambda: spark.sql("CALL help()")) for _ in range(5))
     facts["help"] = [row.procedure for row in spark.sql("CALL help()").collect()]
-    make_table(warehouse)
+    make_events_table(warehouse)
     facts |= used(spark, kind)
     iceberg_compact_sql.unregister(spark)
     facts["after_unregister"] = caught(lambda: spark.sql("CALL help()").collect())
@@ -104,7 +104,6 @@ def main(kind: str, folder: Path) -> None:
 
 def used(spark: Any, kind: str) -> dict[str, Any]:
     from iceberg_compact_sql import events
-    from iceberg_compact_sql.engine import run_groups as spread
 
     facts: dict[str, Any] = {}
     name = "db.events"
@@ -122,7 +121,7 @@ def used(spark: Any, kind: str) -> dict[str, Any]:
     )
     facts["unknown_argument"] = caught(lambda: spark.sql(f"CALL compact_table('{name}', targt => '1MB')"))
     facts["foreign"] = caught(lambda: spark.sql("CALL no_such_procedure()").collect())
-    spread.IN_PROCESS_BYTES = -1
+    spark.conf.set("spark.iceberg_compact_sql.driver_bytes", "0")
     points: list[str] = []
     with events.listening(lambda point, _: points.append(point)):
         result = spark.sql(f"CALL compact_table('{name}', target => '1MB')")

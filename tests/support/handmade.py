@@ -45,6 +45,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
 
+from iceberg_compact_sql.storage.locations import split_location
+
 PATH_ID, POS_ID = 2147483546, 2147483545
 POSITION_SCHEMA = pa.schema(
     [
@@ -128,12 +130,13 @@ def add_position_deletes(
     scoped: bool | str = True,
     branch: str = "main",
     partition: Sequence[Any] | None = None,
+    referenced: str | None = None,
 ) -> list[str]:
     """Delete rows by position in one commit; gives the paths of the delete files.
 
     `scoped=True`: a file for each data file with `referenced_data_file` and equal path bounds, as Java writes;
     `scoped="bounds"`: the same without the field; `scoped=False`: one file for each partition. With `partition` the
-    delete files claim that one, as a careless writer might.
+    delete files claim that one, as a careless writer might; with `referenced` they claim to be about that file.
     """
     homes = {e.data_file.file_path: e.data_file for e in live_entries(table, branch) if e.data_file.content == 0}
     # Java spells local paths with one slash; the delete file may use either spelling.
@@ -157,7 +160,7 @@ def add_position_deletes(
                 home.spec_id,
                 home.partition if partition is None else Record(*partition),
                 bounds,
-                referenced=paths[0] if scoped is True else None,
+                referenced=referenced or (paths[0] if scoped is True else None),
             )
         )
     commit_delete_files(table, files, branch=branch)
@@ -328,3 +331,28 @@ def _delete_totals(parent: Snapshot, files: Sequence[DataFile]) -> dict[str, str
         ):
             totals[key] = totals.get(key, 0) + amount
     return {key: str(value) for key, value in totals.items()}
+
+
+def named_file(path: str, rows: int = 1) -> DataFile:
+    """A data file of an unpartitioned table under any spelling of its path; its length is that of the local file."""
+    on_disk = Path(split_location(path).path)
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=rows,
+        file_size_in_bytes=on_disk.stat().st_size if on_disk.is_file() else 10,
+    )
+    file.spec_id = 0
+    return file
+
+
+def replace_names(table: Table, removed: Sequence[str], added: Sequence[str]) -> None:
+    """Commit a snapshot that names files under other paths; nothing is written or read."""
+    live = {entry.data_file.file_path: entry.data_file for entry in live_entries(table)}
+    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as change:
+        for path in removed:
+            change.delete_data_file(live[path])
+        for path in added:
+            change.append_data_file(named_file(path))

@@ -103,9 +103,12 @@ def rows(
         path = plain(entry["data_file"]["file_path"])
         dead: set[int] = set()
         for delete in positions:
+            about = delete["data_file"].get("referenced_data_file")
+            if about not in (None, entry["data_file"]["file_path"]):
+                continue
             if delete["seq"] >= entry["seq"] and _partition(delete) == _partition(entry):
                 for row in _file_rows(delete["data_file"]["file_path"], {PATH_ID: "path", POS_ID: "pos"}):
-                    if plain(row["path"]) == path:
+                    if row["path"] == entry["data_file"]["file_path"]:
                         dead.add(row["pos"])
         killers = []
         for delete in equalities:

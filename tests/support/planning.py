@@ -17,14 +17,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from iceberg_compact_sql.actions.compact import planning_options
-from iceberg_compact_sql.call.binding import Given, bind
+from iceberg_compact_sql.call.binding import GivenArgument, bind
 from iceberg_compact_sql.plan.compaction import plan_compaction
 from iceberg_compact_sql.plan.cost import Prices
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan
-from iceberg_compact_sql.plan.packing import expected_sizes
 from iceberg_compact_sql.procedures.compact_table import PROCEDURE as COMPACT_TABLE
-from iceberg_compact_sql.table.inventory import SnapshotFact, TableInventory
+from iceberg_compact_sql.procedures.compact_table import request_of
+from iceberg_compact_sql.rewrite.slicing import output_shares
+from iceberg_compact_sql.rewrite.task import RewriteJob
+from iceberg_compact_sql.table.inventory import SnapshotFacts, TableInventory
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile, PlannedState
 
 MB = 1024**2
@@ -72,7 +73,7 @@ def inventory_of(
     *,
     specs: Mapping[int, PartitionSpec] | None = None,
     default_spec_id: int = 0,
-    snapshots: Sequence[SnapshotFact] = (),
+    snapshots: Sequence[SnapshotFacts] = (),
     schemas: Sequence[Schema] = (),
 ) -> TableInventory:
     """An inventory of exactly these files and deletes."""
@@ -96,9 +97,9 @@ def options_for(
     *, properties: Mapping[str, str] | None = None, spec_ids: Collection[int] | None = None, **arguments: Any
 ) -> CompactionOptions:
     """The planning options of a call with these arguments, bound as a CALL's are."""
-    given = [Given("db.t", "table"), *(Given(value, name) for name, value in arguments.items())]
+    given = [GivenArgument("db.t", "table"), *(GivenArgument(value, name) for name, value in arguments.items())]
     bound = bind(COMPACT_TABLE, given, now_ms=NOW_MS, time_zone=lambda: "UTC")
-    return planning_options(bound, properties or {}, spec_ids)
+    return request_of(bound).planning_options(properties or {}, spec_ids)
 
 
 def after_run(inventory: TableInventory, plan: CompactionPlan, *, even: bool = False) -> TableInventory:
@@ -114,12 +115,30 @@ def after_run(inventory: TableInventory, plan: CompactionPlan, *, even: bool = F
             each, rest = divmod(group.input_bytes, group.expected_files)
             sizes = [each + (1 if position < rest else 0) for position in range(group.expected_files)]
         else:
-            sizes = list(expected_sizes(group.input_bytes, plan.options))[: group.expected_files]
+            sizes = output_shares(group.input_bytes, group.expected_files, job_for(plan.options))
         for position, size in enumerate(sizes):
             share = rows // len(sizes) + (1 if position < rows % len(sizes) else 0)
             made = data_file(0, size_bytes=size, rows=share, spec_id=group.output_spec_id)
             files.append(_placed(made, group.partition))
     return inventory_of(files, inventory.deletes, specs=inventory.specs, default_spec_id=inventory.default_spec_id)
+
+
+def job_for(options: CompactionOptions) -> RewriteJob:
+    """A rewrite job with the sizes of these options, for a table of no columns."""
+    return RewriteJob(
+        run_id="r",
+        table_location="file:///t",
+        schema_json="{}",
+        specs_json=(),
+        output_spec_id=0,
+        name_mapping_json=None,
+        properties={},
+        io_properties={},
+        target_bytes=options.target_bytes,
+        roll_bytes=options.roll_bytes,
+        min_file_bytes=options.min_file_bytes,
+        max_file_bytes=options.max_file_bytes,
+    )
 
 
 def _placed(file: LiveFile, partition: tuple[Any, ...] | None) -> LiveFile:

@@ -50,9 +50,9 @@ if "PYSPARK_GATEWAY_PORT" in os.environ and not (folder / "no-package").exists()
 
     def steer(point, facts):
         if point == "bridge.run" and (folder / "on-spark").exists():
-            from iceberg_compact_sql.engine import run_groups as spread
+            from iceberg_compact_sql.engine import task_runner
 
-            spread.IN_PROCESS_BYTES = -1
+            task_runner.DRIVER_TASKS = -1
         if point == "rewrite.job":
             from pyspark import SparkContext
 
@@ -60,12 +60,10 @@ if "PYSPARK_GATEWAY_PORT" in os.environ and not (folder / "no-package").exists()
             (folder / "job-group").write_text(str(group))
         if point == "bridge.run" and (folder / "stall").exists():
             (folder / "stalled").touch()
-            try:
-                while (folder / "stall").exists():
-                    time.sleep(0.02)
-            except KeyboardInterrupt:
+            while (folder / "stall").exists() and not events.is_cancelled():
+                time.sleep(0.02)
+            if events.is_cancelled():
                 (folder / "interrupted").touch()
-                raise
 
     holder = events.listening(steer)
     holder.__enter__()

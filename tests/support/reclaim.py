@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 
-from iceberg_compact_sql.storage.paths import same_file_key
+from iceberg_compact_sql.storage.same_file import same_file_key
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 FUTURE_MS = 4_102_444_800_000
@@ -27,13 +27,13 @@ def new_table(catalog: SqlCatalog, name: str = "db.t", **properties: str) -> Tab
     return catalog.create_table(name, SCHEMA, properties=properties)
 
 
-def rows(*ids: int) -> pa.Table:
+def id_rows(*ids: int) -> pa.Table:
     return pa.table({"id": list(ids), "name": [f"row {i}" for i in ids]}, schema=SCHEMA)
 
 
-def append(table: Table, *ids: int, branch: str = "main") -> int:
+def append_ids(table: Table, *ids: int, branch: str = "main") -> int:
     """Append rows and give the new snapshot's id."""
-    table.append(rows(*ids), branch=branch)
+    table.append(id_rows(*ids), branch=branch)
     reference = table.metadata.refs[branch]
     return reference.snapshot_id
 

@@ -13,10 +13,12 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
+from iceberg_compact_sql.engine.runner import RewriteRun
 from iceberg_compact_sql.plan.model import FileGroup
+from iceberg_compact_sql.plan.packing import expected_outputs
 from iceberg_compact_sql.rewrite.run_task import run_task
 from iceberg_compact_sql.rewrite.scan.arrow_types import arrow_schema
-from iceberg_compact_sql.rewrite.slicing import cut_group, files_for
+from iceberg_compact_sql.rewrite.slicing import cut_group
 from iceberg_compact_sql.rewrite.task import OutputFile, RewriteJob, RewriteResult
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile
 
@@ -28,7 +30,7 @@ SCHEMA = Schema(
 )
 
 
-def rows(count: int, *, first: int = 0, schema: Schema = SCHEMA) -> pa.Table:
+def numbered_rows(count: int, *, first: int = 0, schema: Schema = SCHEMA) -> pa.Table:
     """Rows of the standard schema, all different, with nulls; columns that a schema adds are filled by its type."""
     ids = range(first, first + count)
     columns: dict[str, list[Any]] = {
@@ -126,7 +128,7 @@ class Bench:
             files=tuple(self.files),
             deletes=tuple(self.deletes),
             input_bytes=total_bytes,
-            expected_files=files_for(total_bytes, job),
+            expected_files=expected_outputs(total_bytes, job),
         )
 
     def rewrite(self, job: RewriteJob, *, partition: tuple[Any, ...] | None = ()) -> list[RewriteResult]:
@@ -141,6 +143,11 @@ class Bench:
     def written(self) -> list[Path]:
         """Files under the data folder."""
         return sorted(path for path in (self.folder / "data").rglob("*") if path.is_file())
+
+
+def in_this_process(job: RewriteJob, **settings: Any) -> RewriteRun:
+    """A run without a session: its tasks are threads of this process."""
+    return RewriteRun(spark=None, job=job, description="test", **settings)
 
 
 def local(path: str) -> Path:

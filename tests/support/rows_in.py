@@ -39,6 +39,11 @@ def write_file(folder: Path, fields: Sequence[pa.Field], rows: Sequence[Any] | p
     return str(path)
 
 
+def numbers(folder: Path, rows: int, **options: Any) -> str:
+    """Write a file with a column `a` of the numbers from 0; gives its path."""
+    return write_file(folder, [with_id("a", pa.int64(), 1)], [(i,) for i in range(rows)], **options)
+
+
 def job_of(
     schema: Schema,
     *,
@@ -101,7 +106,7 @@ def read_table(job: RewriteJob, task: RewriteTask, *, dictionaries: bool = False
     for reader in readers(job, task, dictionaries=dictionaries):
         with reader:
             expected += reader.live_rows
-            for part in reader.parts:
+            for part in reader.row_groups:
                 for batch in reader.read(part.index):
                     batch.validate(full=True)
                     assert [_value_type(f.type) for f in batch.schema] == [f.type for f in schema]

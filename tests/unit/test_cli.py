@@ -46,7 +46,7 @@ def test_help_and_version_and_jar() -> None:
         (["run", "SELECT 1", "-f", __file__], "give either a statement or -f FILE"),
         (["run", " ; -- nothing"], "there is no statement to run"),
         (["run", "-f", "/no/such/file.sql"], "does not exist"),
-        (["run", "-f", sys.executable], "is not a text in UTF-8"),
+        (["run", "-f", sys.executable], "is not UTF-8 text"),
         (["run", "SELECT 1", "--conf", "=v"], "--conf takes key=value, not '=v'"),
         (["run", "SELECT 1", "--format", "xml"], "'xml' is not one of"),
         (["run", "SELECT 1", "--conf", "novalue"], "--conf takes key=value, not 'novalue'"),
@@ -79,9 +79,9 @@ def test_without_java_one_clear_sentence(tmp_path: Path, home: str | None) -> No
             check=False,
         )
         assert done.returncode == 1
-        told = done.stderr.strip().splitlines()
-        assert len(told) == 1 and told[0].startswith("Spark needs Java, and ")
-        assert told[0].endswith("Install a JDK 17 and set JAVA_HOME.")
+        lines = done.stderr.strip().splitlines()
+        assert len(lines) == 1 and lines[0].startswith("Spark needs Java, and ")
+        assert lines[0].endswith("Install a JDK 17 and set JAVA_HOME.")
         assert done.stdout == "" and list(tmp_path.iterdir()) == []
 
 
@@ -97,7 +97,7 @@ def test_the_tour_takes_only_a_folder_of_its_own(tmp_path: Path) -> None:
     for warehouse in (foreign, foreign / "precious"):
         done = CliRunner().invoke(main, ["quickstart", "--warehouse", str(warehouse)])
         assert done.exit_code == 1
-        assert "is not empty and is no demo lake" in done.output and "--warehouse DIR" in done.output
+        assert "is not empty and is not a demo lake" in done.output and "--warehouse DIR" in done.output
     assert (foreign / "precious").exists()
 
 
@@ -106,7 +106,7 @@ def test_the_tour_takes_only_a_folder_of_its_own(tmp_path: Path) -> None:
     [
         ("a#b/lake", "has a '#' or '?' in its path"),
         ("a?b", "has a '#' or '?' in its path"),
-        ("file/lake", "cannot be made: Not a directory"),
+        ("file/lake", "cannot be created: Not a directory"),
     ],
 )
 def test_the_tour_needs_a_folder_that_can_hold_tables(tmp_path: Path, folder: str, message: str) -> None:

@@ -15,8 +15,9 @@ import pytest
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.engine import run_groups as spread
-from iceberg_compact_sql.engine.shipping import packed, worker_function
+from iceberg_compact_sql.engine import in_process
+from iceberg_compact_sql.engine.shipping import packed, shipped
+from iceberg_compact_sql.engine.worker import TaskBatch, run_task_batch
 from iceberg_compact_sql.errors import IcebergCompactError, RewriteFailedError, UnsupportedError
 from iceberg_compact_sql.rewrite.run_task import run_task
 from iceberg_compact_sql.rewrite.task import RewriteJob, RewriteTask
@@ -63,14 +64,14 @@ def table(plain_lake: PlainLake) -> Table:
 
 def test_no_secret_is_logged_told_or_written(secretive: PlainLake, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    told: list[str] = []
-    with events.listening(lambda point, facts: told.append(f"{point} {dict(facts)!r}")):
+    texts: list[str] = []
+    with events.listening(lambda point, facts: texts.append(f"{point} {dict(facts)!r}")):
         for statement in PROCEDURES:
             try:
-                told.append(repr(call(secretive, statement)))
+                texts.append(repr(call(secretive, statement)))
             except IcebergCompactError as error:
-                told += [str(error), repr(error), error.getMessage(), str(pickle.dumps(error))]
-    assert HUSH not in "\n".join(told)
+                texts += [str(error), repr(error), error.getMessage(), str(pickle.dumps(error))]
+    assert HUSH not in "\n".join(texts)
     assert HUSH not in caplog.text
     for path in secretive.folder.rglob("*"):
         assert not path.is_file() or HUSH.encode() not in path.read_bytes(), path
@@ -83,7 +84,7 @@ def test_a_task_gets_the_storages_secrets_and_no_others(secretive: PlainLake, mo
         seen.append((job, task))
         return run_task(job, task)
 
-    monkeypatch.setattr(spread, "run_task", watched)
+    monkeypatch.setattr(in_process, "run_task", watched)
     call(secretive, "CALL compact_table('db.t', min_input_files => 2)")
     [(job, task)] = seen
     held = {key for key, value in job.io_properties.items() if HUSH in value}
@@ -93,7 +94,8 @@ def test_a_task_gets_the_storages_secrets_and_no_others(secretive: PlainLake, mo
     assert HUSH.encode() not in pickle.dumps(task)
     assert HUSH not in f"{job!r} {job} {task!r}"
     # What Spark shows of a plan is the function's repr, never its content.
-    assert HUSH not in repr(worker_function(packed(job), [packed(task)], prefer_shipped=True))
+    batch = TaskBatch(packed(job), (packed(task),))
+    assert HUSH not in f"{batch!r} {shipped(run_task_batch, batch, prefer_shipped=True)!r}"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,7 @@ def test_nothing_is_written_to_a_folder_of_this_process(
         change.set_properties({name: "relative/folder"})
     before = set((tmp_path / "here").rglob("*"))
     for procedure in ("compact_table", "rewrite_manifests", "expire_snapshots"):
-        with pytest.raises(UnsupportedError, match=f"'{name}' is 'relative/folder', which is no full location"):
+        with pytest.raises(UnsupportedError, match=f"'{name}' is 'relative/folder', which is not a full location"):
             call(plain_lake, f"CALL {procedure}('db.t')")
     assert set((tmp_path / "here").rglob("*")) == before
 
@@ -268,7 +270,7 @@ def test_nothing_is_written_to_a_folder_of_this_process(
 def test_a_place_on_no_store_is_refused_in_a_sentence(plain_lake: PlainLake, table: Table) -> None:
     with table.transaction() as change:
         change.set_properties({"write.data.path": "http://127.0.0.1:1/x"})
-    with pytest.raises(UnsupportedError, match=r"http://127.0.0.1:1 is no store"):
+    with pytest.raises(UnsupportedError, match=r"files on http://127.0.0.1:1 cannot be reached"):
         call(plain_lake, "CALL remove_orphans('db.t', location => 'http://127.0.0.1:1/x')")
     with pytest.raises(RewriteFailedError, match="Unrecognized filesystem type in URI: http"):
         call(plain_lake, "CALL compact_table('db.t', min_input_files => 2)")

@@ -1,14 +1,14 @@
-"""Comparisons of one column with constants as expression objects that keep every file with a matching row.
+"""Comparisons of one column with constants, as pyiceberg expressions that match every file with a matching row.
 
-Values mean what they mean to Spark: text is read as the column's type, times without a zone are in the session's zone,
-NaN is above every number. A constant that the column's type cannot hold exactly moves to the next one that it can.
+Values have Spark's meaning: a string is read as the column's type, a time without a zone is in the session's zone, and
+NaN is above every number. A constant that the column's type cannot represent is rounded down to one that it can.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Any
 
@@ -38,7 +38,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from iceberg_compact_sql.plan.filters.predicates import any_of, compared, is_nan, not_nan, not_null
+from iceberg_compact_sql.plan.filters.predicates import Subject, any_of, compared, is_nan, not_nan, not_null
 from iceberg_compact_sql.units import parse_timestamp, zone
 
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -49,34 +49,49 @@ MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Unusable(ValueError):
-    """A comparison that cannot be turned into an expression; the text says why."""
+    """A comparison that cannot become an expression; the text is the reason."""
 
 
-def compare(column: str, column_type: IcebergType, operator: str, value: Any, time_zone: str) -> BooleanExpression:
-    """`column operator value` for every row that matches in Spark, and possibly more; `=` and `!=` never match null."""
+def compare(column: Subject, column_type: IcebergType, operator: str, value: Any, time_zone: str) -> BooleanExpression:
+    """`column operator value`: matches every row that matches in Spark, and maybe more; null never matches."""
+    if value is None:
+        return AlwaysFalse()
     if isinstance(column_type, (FloatType, DoubleType)):
         return _compare_floating(column, column_type, operator, value)
+    converted = to_literal(column, column_type, operator, value, time_zone)
+    return converted if isinstance(converted, BooleanExpression) else compared(column, *converted)
+
+
+def to_literal(
+    column: Subject, column_type: IcebergType, operator: str, value: Any, time_zone: str
+) -> tuple[str, Literal[Any]] | BooleanExpression:
+    """Convert `operator value` to an operator and a literal of the column's type with the same meaning.
+
+    Returns an expression instead when the comparison is true for no value or for every value of the column.
+    """
     if isinstance(column_type, (BooleanType, UUIDType)) and operator not in ("=", "!="):
         raise Unusable(f"{column} is of type {column_type} and can only be compared with = and !=")
     constant, exact = _constant(column_type, value, time_zone)
     if constant is None:
-        return _beyond(column, operator, above=exact)
-    if not exact:
-        if operator == "=":
-            return AlwaysFalse()
-        if operator == "!=":
-            return not_null(column)
-        operator = "<=" if operator in ("<", "<=") else ">"
-    return compared(column, operator, constant)
+        return compare_out_of_range(column, operator, above=exact)
+    if exact:
+        return operator, constant
+    if operator == "=":
+        return AlwaysFalse()
+    if operator == "!=":
+        return not_null(column)
+    return "<=" if operator in ("<", "<=") else ">", constant
 
 
-def one_of(
-    column: str, column_type: IcebergType, values: Sequence[Any], negate: bool, time_zone: str
+def compare_in(
+    column: Subject, column_type: IcebergType, values: Sequence[Any], negate: bool, time_zone: str
 ) -> BooleanExpression:
-    """`column IN (values)`, or NOT IN."""
-    constants: set[Literal[Any]] = set()
+    """`column IN (values)`, or NOT IN, which is never true when the list contains NULL."""
+    if negate and None in values:
+        return AlwaysFalse()
+    constants, rest = _plain_constants(column_type, values)
     others: list[BooleanExpression] = []
-    for value in values:
+    for value in rest:
         single = compare(column, column_type, "=", value, time_zone)
         if isinstance(single, EqualTo):
             constants.add(single.literal)
@@ -91,26 +106,36 @@ def one_of(
     return any_of([included, *others])
 
 
-def within(
-    column: str, column_type: IcebergType, operator: str, start: Any, end: Any, time_zone: str
+def _plain_constants(column_type: IcebergType, values: Sequence[Any]) -> tuple[set[Literal[Any]], Sequence[Any]]:
+    """Separate the values that already have the column's type, for speed: a list may have 200,000 values."""
+    if isinstance(column_type, (IntegerType, LongType)):
+        limit = 2 ** (31 if isinstance(column_type, IntegerType) else 63)
+        whole = {value for value in values if type(value) is int and -limit <= value < limit}
+        return {LongLiteral(value) for value in whole}, [v for v in values if type(v) is not int or v not in whole]
+    if isinstance(column_type, StringType):
+        texts = {value for value in values if type(value) is str}
+        return {literal(text) for text in texts}, [value for value in values if type(value) is not str]
+    return set(), values
+
+
+def compare_range(
+    compare_column: Callable[[str, Any], BooleanExpression], operator: str, start: Any, end: Any
 ) -> BooleanExpression:
-    """How the span that `column` falls into compares with the span [start, end): days, months, years, hours."""
-    first = compare(column, column_type, ">=", start, time_zone)
+    """Compare the range that holds the column's value with the range [start, end).
+
+    `compare_column(operator, bound)` compares the column itself with `start` or `end`.
+    """
     if operator == "=":
-        return And(first, compare(column, column_type, "<", end, time_zone))
+        return And(compare_column(">=", start), compare_column("<", end))
     if operator == "!=":
-        before = compare(column, column_type, "<", start, time_zone)
-        return Or(before, compare(column, column_type, ">=", end, time_zone))
-    if operator == "<":
-        return compare(column, column_type, "<", start, time_zone)
-    if operator == "<=":
-        return compare(column, column_type, "<", end, time_zone)
-    if operator == ">":
-        return compare(column, column_type, ">=", end, time_zone)
-    return first
+        return Or(compare_column("<", start), compare_column(">=", end))
+    if operator in ("<", "<="):
+        return compare_column("<", start if operator == "<" else end)
+    return compare_column(">=", end if operator == ">" else start)
 
 
 def read_date(text: str) -> dt.date:
+    """Read a date from a string; a string with a zone or a time of day is refused."""
     try:
         moment = parse_timestamp(text.strip())
     except ValueError as error:
@@ -120,7 +145,7 @@ def read_date(text: str) -> dt.date:
     return moment.date()
 
 
-def read_moment(text: str) -> dt.datetime:
+def read_timestamp(text: str) -> dt.datetime:
     try:
         return parse_timestamp(text.strip())
     except ValueError as error:
@@ -137,15 +162,15 @@ def read_number(text: str) -> Decimal:
     return number
 
 
-def clock_time(value: dt.datetime | dt.date, time_zone: str) -> dt.datetime:
-    """What a clock in the session's zone shows at a moment."""
+def local_time(value: dt.datetime | dt.date, time_zone: str) -> dt.datetime:
+    """The local time of a timestamp in the session's zone, without the zone."""
     if not isinstance(value, dt.datetime):
         return dt.datetime(value.year, value.month, value.day)
     return value if value.tzinfo is None else value.astimezone(zone(time_zone)).replace(tzinfo=None)
 
 
 def utc_time(value: dt.datetime | dt.date, time_zone: str) -> dt.datetime:
-    """A moment in UTC; a value without a zone is in the session's."""
+    """The UTC time of a timestamp, without the zone; a value without a zone is in the session's zone."""
     if not isinstance(value, dt.datetime):
         value = dt.datetime(value.year, value.month, value.day)
     aware = value if value.tzinfo is not None else value.replace(tzinfo=zone(time_zone))
@@ -153,9 +178,9 @@ def utc_time(value: dt.datetime | dt.date, time_zone: str) -> dt.datetime:
 
 
 def _constant(column_type: IcebergType, value: Any, time_zone: str) -> tuple[Literal[Any] | None, bool]:
-    """The constant as a literal of the column's type, and whether it is exact; if not, it is the next one below.
+    """The constant as a literal of the column's type, and whether it is exact; if not, it is rounded down.
 
-    None for a constant that is out of the type's range: then the flag says whether it is above it.
+    None for a constant outside the type's range: the flag is then true when it is above the range.
     """
     if isinstance(column_type, BooleanType):
         if isinstance(value, str) and value.strip().lower() in ("true", "false"):
@@ -182,15 +207,15 @@ def _constant(column_type: IcebergType, value: Any, time_zone: str) -> tuple[Lit
             value = read_date(value)
         if not isinstance(value, dt.date):
             raise Unusable(f"{value!r} is not a date")
-        clock = clock_time(value, time_zone)
+        clock = local_time(value, time_zone)
         return DateLiteral((clock.date() - _EPOCH_DAY).days), clock.time() == dt.time()
     if isinstance(column_type, (TimestampType, TimestamptzType)):
         if isinstance(value, str):
-            value = read_moment(value)
+            value = read_timestamp(value)
         if not isinstance(value, dt.date):
             raise Unusable(f"{value!r} is not a timestamp")
         in_utc = isinstance(column_type, TimestamptzType)
-        moment = utc_time(value, time_zone) if in_utc else clock_time(value, time_zone)
+        moment = utc_time(value, time_zone) if in_utc else local_time(value, time_zone)
         return TimestampLiteral((moment - _EPOCH) // dt.timedelta(microseconds=1)), True
     if isinstance(column_type, UUIDType):
         try:
@@ -200,8 +225,8 @@ def _constant(column_type: IcebergType, value: Any, time_zone: str) -> tuple[Lit
     raise Unusable(f"columns of type {column_type} cannot be compared here")
 
 
-def _compare_floating(column: str, column_type: IcebergType, operator: str, value: Any) -> BooleanExpression:
-    """Floating point as Spark orders it: NaN equals NaN and is above everything else."""
+def _compare_floating(column: Subject, column_type: IcebergType, operator: str, value: Any) -> BooleanExpression:
+    """Compare a float or double in Spark's order: NaN equals NaN and is above every other value."""
     number = _floating(value)
     if number != number:
         choices: dict[str, BooleanExpression] = {
@@ -213,12 +238,12 @@ def _compare_floating(column: str, column_type: IcebergType, operator: str, valu
         return choices.get(operator, And(not_nan(column), not_null(column)))
     if isinstance(column_type, FloatType):
         return _compare_single(column, operator, number)
-    found = compared(column, operator, DoubleLiteral(number))
-    return Or(found, is_nan(column)) if operator in (">", ">=", "!=") else found
+    comparison = compared(column, operator, DoubleLiteral(number))
+    return Or(comparison, is_nan(column)) if operator in (">", ">=", "!=") else comparison
 
 
-def _compare_single(column: str, operator: str, number: float) -> BooleanExpression:
-    """Engines round the constant to single precision or do not: its neighbours on both sides are let in."""
+def _compare_single(column: Subject, operator: str, number: float) -> BooleanExpression:
+    """Also match the next float on both sides: some engines round the constant to single precision, others do not."""
     if operator == "!=" or not abs(number) < _LARGEST_FLOAT:
         return not_null(column)
     nearest = np.float32(number)
@@ -252,11 +277,11 @@ def _number(value: Any, column_type: IcebergType) -> Decimal:
 def _expected(value: Any, kind: type, column_type: IcebergType) -> Literal[Any]:
     if not isinstance(value, kind):
         raise Unusable(f"{value!r} is not a {column_type}")
-    made: Literal[Any] = literal(value)
-    return made
+    converted: Literal[Any] = literal(value)
+    return converted
 
 
-def _beyond(column: str, operator: str, *, above: bool) -> BooleanExpression:
-    """A comparison with a constant that lies beyond every value of the column."""
+def compare_out_of_range(column: Subject, operator: str, *, above: bool) -> BooleanExpression:
+    """Compare with a constant that is outside the range of the column's type."""
     always = operator == "!=" or operator in (("<", "<=") if above else (">", ">="))
     return not_null(column) if always else AlwaysFalse()

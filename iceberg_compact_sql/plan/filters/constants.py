@@ -1,4 +1,4 @@
-"""The constants of a filter: which nodes of the syntax tree are values, and which values they are."""
+"""The constants of a filter: detect them in the syntax tree and evaluate them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from iceberg_compact_sql.call.literals import Evaluator, Reading
-from iceberg_compact_sql.plan.filters.comparisons import Unusable, read_date, read_moment, read_number
+from iceberg_compact_sql.call.literals import Evaluator, TextSettings
+from iceberg_compact_sql.plan.filters.comparisons import Unusable, read_date, read_number, read_timestamp
 from iceberg_compact_sql.units import whole_part, zone
 
 _Type = exp.DataType.Type
@@ -18,7 +18,7 @@ _FLOATING = {_Type.FLOAT, _Type.DOUBLE}
 _TEXT = {_Type.TEXT, _Type.VARCHAR, _Type.CHAR}
 _MOMENT = {_Type.TIMESTAMP, _Type.TIMESTAMPTZ, _Type.TIMESTAMPLTZ, _Type.TIMESTAMPNTZ, _Type.DATETIME}
 
-_CALCULATED = (
+_ARITHMETIC = (
     exp.Add,
     exp.Sub,
     exp.Mul,
@@ -29,11 +29,11 @@ _CALCULATED = (
     exp.RawString,
     exp.TsOrDsAdd,
 )
-_TWO_SIDES = frozenset({"this", "expression"})
-# The parts of a node that are understood.
+_BOTH_SIDES = frozenset({"this", "expression"})
+# The arguments of sqlglot's nodes that we support.
 _ARGUMENTS: dict[type, frozenset[str]] = {
-    **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ), _TWO_SIDES),
-    **dict.fromkeys((exp.And, exp.Or, exp.Is, exp.StartsWith), _TWO_SIDES),
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ), _BOTH_SIDES),
+    **dict.fromkeys((exp.And, exp.Or, exp.Is, exp.StartsWith), _BOTH_SIDES),
     exp.Like: frozenset({"this", "expression", "negate"}),
     exp.In: frozenset({"this", "expressions"}),
     exp.Between: frozenset({"this", "low", "high"}),
@@ -44,7 +44,7 @@ _ARGUMENTS: dict[type, frozenset[str]] = {
 
 
 def refuse_unknown_parts(node: exp.Expression) -> None:
-    """Refuse whatever a newer parser may hang on a node: a part that is not understood may change the meaning."""
+    """Refuse a node with unknown arguments, which newer versions of sqlglot may add: they may change its meaning."""
     known = _ARGUMENTS.get(type(node))
     if known is not None:
         extra = [name for name, value in node.args.items() if name not in known and value not in (None, False, [])]
@@ -53,37 +53,40 @@ def refuse_unknown_parts(node: exp.Expression) -> None:
 
 
 def is_constant(node: exp.Expression) -> bool:
+    """Whether the expression has no column."""
     return not any(isinstance(part, (exp.Column, exp.Dot)) for part in node.walk())
 
 
 def constant_of(node: exp.Expression, time_zone: str, now_ms: int | None = None) -> Any:
-    """The value of a constant: text, a number, a boolean, a date or a timestamp. NULL and anything else is refused."""
+    """The value of a constant: a string, number, boolean, date, timestamp, or None for NULL; others are refused."""
     refuse_unknown_parts(node)
     if isinstance(node, exp.Paren):
         return constant_of(node.this, time_zone, now_ms)
     if isinstance(node, exp.Null):
-        raise Unusable("nothing equals NULL, use IS NULL")
+        return None
     if isinstance(node, exp.Boolean):
         return bool(node.this)
     if isinstance(node, exp.Neg):
         number = constant_of(node.this, time_zone, now_ms)
+        if number is None:
+            return None
         if not _is_number(number):
             raise Unusable("only a number can be negative")
         return -number
     if isinstance(node, exp.Literal):
-        return str(node.this) if node.is_string else _numeral(str(node.this))
+        return str(node.this) if node.is_string else _read_literal(str(node.this))
     if isinstance(node, (exp.Cast, exp.TryCast)):
         return _cast(constant_of(node.this, time_zone, now_ms), node, time_zone)
-    if now_ms is not None and isinstance(node, _CALCULATED):
-        return _calculated(node, time_zone, now_ms)
+    if now_ms is not None and isinstance(node, _ARITHMETIC):
+        return _evaluate(node, time_zone, now_ms)
     raise Unusable(f"{node.sql(dialect='spark')} is not a constant that can be used here")
 
 
-def _calculated(node: exp.Expression, time_zone: str, now_ms: int) -> Any:
-    """Constant arithmetic such as `current_date() - INTERVAL 7 DAYS`, by the rules of CALL's own arguments."""
+def _evaluate(node: exp.Expression, time_zone: str, now_ms: int) -> Any:
+    """Constant arithmetic such as `current_date() - INTERVAL 7 DAYS`, by the same rules as arguments of a CALL."""
     now = dt.datetime.fromtimestamp(now_ms / 1000, tz=dt.timezone.utc)
     try:
-        value = Evaluator(None, now, Reading(time_zone)).value(node)
+        value = Evaluator(None, now, TextSettings(time_zone)).value(node)
     except (ValueError, OverflowError) as error:
         raise Unusable(str(error)) from None
     if not (_is_number(value) or isinstance(value, (str, dt.date))):
@@ -92,6 +95,8 @@ def _calculated(node: exp.Expression, time_zone: str, now_ms: int) -> Any:
 
 
 def _cast(value: Any, node: exp.Cast, time_zone: str) -> Any:
+    if value is None:
+        return None
     kind = node.to.this
     text = value if isinstance(value, str) else None
     if kind == _Type.DATE and text is not None:
@@ -99,9 +104,9 @@ def _cast(value: Any, node: exp.Cast, time_zone: str) -> Any:
     if kind == _Type.DATE and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
     if kind in _MOMENT and text is not None:
-        moment = read_moment(text)
+        moment = read_timestamp(text)
         if kind == _Type.TIMESTAMPNTZ:
-            # Spark drops a zone that stands in the text.
+            # Spark drops a zone in the string.
             return moment.replace(tzinfo=None)
         if moment.tzinfo is not None:
             return moment
@@ -122,7 +127,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
 
 
-def _numeral(text: str) -> int | float | Decimal:
+def _read_literal(text: str) -> int | float | Decimal:
     if text.isdigit():
         return int(text)
     return float(text) if "e" in text.lower() else read_number(text)

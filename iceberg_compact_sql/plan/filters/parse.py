@@ -1,4 +1,4 @@
-"""`where`: from text to an expression object over an allow-list; it chooses files, never rows."""
+"""Parse the text of `where` to a pyiceberg expression. It selects files, never rows; only known SQL is allowed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpressio
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BooleanType,
-    DateType,
     DoubleType,
     FloatType,
     IcebergType,
     PrimitiveType,
     StringType,
     StructType,
-    TimestampType,
-    TimestamptzType,
 )
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from iceberg_compact_sql.call.grammar import CallDialect, Misplaced
-from iceberg_compact_sql.errors import InvalidArgumentError, did_you_mean
-from iceberg_compact_sql.plan.filters.comparisons import MIRRORED, NEGATED, Unusable, compare, one_of, within
+from iceberg_compact_sql.call.grammar import CallDialect, UnexpectedToken
+from iceberg_compact_sql.errors import IcebergError, InvalidArgumentError, did_you_mean
+from iceberg_compact_sql.plan.filters.comparisons import MIRRORED, NEGATED, Unusable, compare, compare_in
+from iceberg_compact_sql.plan.filters.constant_conditions import holds
 from iceberg_compact_sql.plan.filters.constants import constant_of, is_constant, refuse_unknown_parts
+from iceberg_compact_sql.plan.filters.functions import Function, called_function, compare_function, read_width
+from iceberg_compact_sql.plan.filters.long_lists import ShortenedFilter
 from iceberg_compact_sql.plan.filters.predicates import (
     all_of,
     any_of,
@@ -37,7 +37,6 @@ from iceberg_compact_sql.plan.filters.predicates import (
     not_nan,
     not_null,
 )
-from iceberg_compact_sql.plan.filters.spans import SPANS, span_of
 from iceberg_compact_sql.units import EXACT_DECIMALS
 
 _COMPARISONS: dict[type, str] = {
@@ -49,8 +48,8 @@ _COMPARISONS: dict[type, str] = {
     exp.GTE: ">=",
 }
 _ALLOWED = (
-    "Use comparisons, IN, BETWEEN, IS NULL, LIKE 'prefix%', AND, OR and NOT over columns and constants, and days(), "
-    "months(), years() or hours() of a column."
+    "Use comparisons, IN, BETWEEN, IS NULL, LIKE 'prefix%', AND, OR and NOT over columns and constants, and years(), "
+    "months(), days(), hours(), bucket() or truncate() of a column."
 )
 _MOST_COLUMNS_LISTED = 40
 
@@ -58,11 +57,11 @@ _MOST_COLUMNS_LISTED = 40
 def parse_where(
     text: str, schema: Schema, *, time_zone: str, now_ms: int | None = None, case_sensitive: bool = False
 ) -> BooleanExpression:
-    """The expression of a filter in Spark's SQL over the columns of `schema`.
+    """Parse a filter in Spark's SQL over the columns of `schema`.
 
-    Every file that holds a row for which the filter is true may match the expression. Anything outside the allow-list
-    is refused, with the reason, the place and the columns; no text is ever handed on to a SQL engine. `now_ms` is what
-    current_timestamp() means; without it that is refused.
+    Every file with a row for which the filter is true matches the expression. SQL that is not on the allow-list is
+    refused, with the reason, the position and the columns. No text is passed to a SQL engine. `now_ms` is the value of
+    current_timestamp(), which is refused without it.
     """
     with localcontext(EXACT_DECIMALS):
         return _Reader(text, schema, time_zone, now_ms, case_sensitive).read()
@@ -70,16 +69,17 @@ def parse_where(
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """What stands on the column's side of a comparison: a column, or a span of time that a column falls into."""
+    """The column side of a comparison: a column, or a function of a column."""
 
     name: str
     type: IcebergType
-    span: str | None = None
+    function: Function | None = None
 
 
 class _Reader:
     def __init__(self, text: str, schema: Schema, time_zone: str, now_ms: int | None, case_sensitive: bool) -> None:
         self._text = text
+        self._short = ShortenedFilter(text)
         self._schema = schema
         self._time_zone = time_zone
         self._now_ms = now_ms
@@ -90,21 +90,25 @@ class _Reader:
             raise self._error("it is empty", None, _ALLOWED)
         dialect = CallDialect()
         try:
-            parsed: Any = dialect.parser().parse_into(exp.Condition, dialect.tokenize(self._text), self._text)
+            parsed: Any = dialect.parser().parse_into(
+                exp.Condition, dialect.tokenize(self._short.text), self._short.text
+            )
             if len(parsed) != 1 or parsed[0] is None:
                 raise self._error("it is not one expression", None, _ALLOWED)
+            if isinstance(parsed[0].unnest(), exp.Null):
+                raise self._error("NULL is not a condition", parsed[0], _ALLOWED)
             return self._convert(parsed[0], negate=False)
         except ParseError as error:
             first = error.errors[0] if error.errors else {}
-            place = f" near '{first.get('highlight')}'" if first.get("highlight") else ""
+            near = f" near '{first.get('highlight')}'" if first.get("highlight") else ""
             line, column = first.get("line"), first.get("col")
             where = f" (line {line}, column {column} of the filter)" if line else ""
-            raise self._error(f"it cannot be read{place}{where}", None, _ALLOWED) from error
-        except (SqlglotError, Misplaced, AttributeError, LookupError, TypeError) as error:
-            # sqlglot's builders of known functions take the number and kind of their arguments for granted.
+            raise self._error(f"it cannot be read{near}{where}", None, _ALLOWED) from error
+        except (SqlglotError, UnexpectedToken, AttributeError, LookupError, TypeError) as error:
+            # sqlglot's builders of known functions fail on an unexpected number or kind of arguments.
             raise self._error("it cannot be read", None, _ALLOWED) from error
         except (ArithmeticError, ValueError) as error:
-            # Numbers of thousands of digits, and moments that no calendar holds in the session's zone.
+            # Numbers of thousands of digits, and timestamps that are out of range in the session's zone.
             raise self._error("it holds a value that is out of range", None, _ALLOWED) from error
         except RecursionError as error:
             raise self._error("it is nested too deeply", None, "Use IN for long lists.") from error
@@ -122,7 +126,7 @@ class _Reader:
         if isinstance(node, exp.Not):
             return self._convert(node.this, negate=not negate)
         if isinstance(node, (exp.And, exp.Or)):
-            parts = [self._convert(part, negate=negate) for part in _flat(node)]
+            parts = [self._convert(part, negate=negate) for part in _operands(node)]
             return all_of(parts) if isinstance(node, exp.And) is not negate else any_of(parts)
         if type(node) in _COMPARISONS:
             return self._comparison(node, _COMPARISONS[type(node)], negate)
@@ -146,72 +150,129 @@ class _Reader:
             exp.StartsWith: self._starts_with,
             exp.IsNan: self._is_nan,
             exp.Boolean: self._boolean,
+            exp.Anonymous: self._null_function,
+            # Neither NULL nor NOT NULL is true.
+            exp.Null: lambda node, negate: AlwaysFalse(),
         }
 
     def _comparison(self, node: exp.Expression, operator: str, negate: bool) -> BooleanExpression:
         left, right = node.this, node.expression
+        operator = NEGATED[operator] if negate else operator
         if not is_constant(right) and is_constant(left):
             left, right, operator = right, left, MIRRORED[operator]
+        if is_constant(left):
+            return self._always(holds(self._constant(left), operator, self._constant(right), self._time_zone))
         if not is_constant(right):
+            return self._same_column(left, right, operator)
+        if isinstance(left.unnest(), exp.Predicate | exp.Connector | exp.Not) and operator in ("=", "!="):
+            return self._truth(left, operator, self._constant(right))
+        return self._compare(self._term(left), operator, self._constant(right))
+
+    def _same_column(self, left: exp.Expression, right: exp.Expression, operator: str) -> BooleanExpression:
+        """`a = a` is true for every value of `a`; a comparison of two columns is refused."""
+        if not isinstance(left, exp.Column) or not isinstance(right, exp.Column):
             raise Unusable("one side of a comparison must be a constant")
-        return self._compare(self._term(left), NEGATED[operator] if negate else operator, self._constant(right))
+        term = self._term(left)
+        if term != self._term(right):
+            raise Unusable("one side of a comparison must be a constant")
+        return not_null(term.name) if operator in ("=", "<=", ">=") else AlwaysFalse()
+
+    def _truth(self, condition: exp.Expression, operator: str, wanted: Any) -> BooleanExpression:
+        """Convert `(condition) = true`, `= false`, `!= true` or `!= false`."""
+        if wanted is None:
+            return AlwaysFalse()
+        if not isinstance(wanted, bool):
+            raise Unusable("a condition can be compared with true and false only")
+        return self._convert(condition, negate=wanted is not (operator == "="))
+
+    def _always(self, truth: bool) -> BooleanExpression:
+        return AlwaysTrue() if truth else AlwaysFalse()
 
     def _constant(self, node: exp.Expression) -> Any:
         return constant_of(node, self._time_zone, self._now_ms)
 
     def _compare(self, term: _Term, operator: str, value: Any) -> BooleanExpression:
-        if term.span is None:
+        if term.function is None:
             return compare(term.name, term.type, operator, value, self._time_zone)
-        start, end = span_of(term.span, value, term.type, self._time_zone)
-        return within(term.name, term.type, operator, start, end, self._time_zone)
+        return compare_function(term.function, term.name, term.type, operator, value, self._time_zone)
 
     def _null_safe(self, node: exp.NullSafeEQ, negate: bool) -> BooleanExpression:
         left, right = node.this, node.expression
-        if isinstance(left, exp.Null) or (not is_constant(right) and is_constant(left)):
+        if not is_constant(right) and is_constant(left):
             left, right = right, left
+        value = self._constant(right)
+        if is_constant(left):
+            other = self._constant(left)
+            same = other is value if None in (other, value) else holds(other, "=", value, self._time_zone)
+            return self._always(same is not negate)
         term = self._term(left)
-        if isinstance(right, exp.Null):
+        if value is None:
             return not_null(term.name) if negate else is_null(term.name)
-        found = self._compare(term, "!=" if negate else "=", self._constant(right))
-        return Or(found, is_null(term.name)) if negate else found
+        comparison = self._compare(term, "!=" if negate else "=", value)
+        return Or(comparison, is_null(term.name)) if negate else comparison
 
     def _in(self, node: exp.In, negate: bool) -> BooleanExpression:
-        term = self._term(node.this)
-        values = [self._constant(item) for item in node.expressions]
+        values = self._list_values(node.expressions)
         if not values:
             raise Unusable("IN needs a list of constants")
-        if term.span is None:
-            return one_of(term.name, term.type, values, negate, self._time_zone)
-        parts = [self._compare(term, "!=" if negate else "=", value) for value in values]
+        if not is_constant(node.this):
+            term = self._term(node.this)
+            if term.function is None:
+                return compare_in(term.name, term.type, values, negate, self._time_zone)
+            parts = [self._compare(term, "!=" if negate else "=", value) for value in dict.fromkeys(values)]
+        else:
+            left, operator = self._constant(node.this), "!=" if negate else "="
+            parts = [self._always(holds(left, operator, value, self._time_zone)) for value in values]
         return all_of(parts) if negate else any_of(parts)
 
+    def _list_values(self, items: list[exp.Expression]) -> list[Any]:
+        long_list = (
+            self._short.values(items[0].name) if len(items) == 1 and isinstance(items[0], exp.Placeholder) else None
+        )
+        return [self._constant(item) for item in items] if long_list is None else list(long_list)
+
     def _between(self, node: exp.Between, negate: bool) -> BooleanExpression:
-        term = self._term(node.this)
         low, high = self._constant(node.args["low"]), self._constant(node.args["high"])
+        if is_constant(node.this):
+            left = self._constant(node.this)
+            bounds = (("<", low), (">", high)) if negate else ((">=", low), ("<=", high))
+            met = [holds(left, operator, bound, self._time_zone) for operator, bound in bounds]
+            return self._always(any(met) if negate else all(met))
+        term = self._term(node.this)
         if negate:
             return Or(self._compare(term, "<", low), self._compare(term, ">", high))
         return And(self._compare(term, ">=", low), self._compare(term, "<=", high))
 
     def _is(self, node: exp.Is, negate: bool) -> BooleanExpression:
+        if is_constant(node.this) and isinstance(node.expression, exp.Null):
+            return self._always((self._constant(node.this) is None) is not negate)
         term = self._term(node.this)
-        if term.span is not None or isinstance(node.expression, exp.Null):
+        if term.function is not None or isinstance(node.expression, exp.Null):
             if not isinstance(node.expression, exp.Null):
                 raise Unusable("IS takes NULL, TRUE or FALSE")
             return not_null(term.name) if negate else is_null(term.name)
         if isinstance(node.expression, exp.Boolean) and isinstance(term.type, BooleanType):
             wanted = bool(node.expression.this)
             if negate:
-                # `IS NOT TRUE` is also true of null.
+                # `IS NOT TRUE` is also true for null.
                 return Or(compare(term.name, term.type, "!=", wanted, self._time_zone), is_null(term.name))
             return compare(term.name, term.type, "=", wanted, self._time_zone)
         raise Unusable("IS takes NULL, or TRUE and FALSE for a boolean column")
+
+    def _null_function(self, node: exp.Anonymous, negate: bool) -> BooleanExpression:
+        """`isnull(column)` and `isnotnull(column)`."""
+        name = node.name.lower()
+        if name not in ("isnull", "isnotnull") or len(node.expressions) != 1:
+            raise self._error("this cannot be used in a filter", node, _ALLOWED)
+        term = self._term(node.expressions[0])
+        return is_null(term.name) if (name == "isnull") is not negate else not_null(term.name)
 
     def _like(self, node: exp.Like, negate: bool) -> BooleanExpression:
         negate = negate is not bool(node.args.get("negate"))
         pattern = self._constant(node.expression)
         term = self._text_term(node.this)
         if not isinstance(pattern, str):
-            raise Unusable("LIKE takes text")
+            raise Unusable("LIKE takes a string")
         prefix = pattern.rstrip("%")
         if any(special in prefix for special in "%_\\"):
             raise Unusable(f"LIKE '{pattern}' is not a plain prefix such as 'abc%'")
@@ -222,7 +283,7 @@ class _Reader:
     def _starts_with(self, node: exp.StartsWith, negate: bool) -> BooleanExpression:
         prefix = self._constant(node.expression)
         if not isinstance(prefix, str):
-            raise Unusable("startswith takes text")
+            raise Unusable("startswith takes a string")
         return self._prefix(self._text_term(node.this), prefix, negate)
 
     def _prefix(self, term: _Term, prefix: str, negate: bool) -> BooleanExpression:
@@ -232,7 +293,7 @@ class _Reader:
 
     def _is_nan(self, node: exp.IsNan, negate: bool) -> BooleanExpression:
         term = self._term(node.this)
-        if term.span is not None or not isinstance(term.type, (FloatType, DoubleType)):
+        if term.function is not None or not isinstance(term.type, (FloatType, DoubleType)):
             raise Unusable(f"isnan takes a float or double column, {term.name} is of type {term.type}")
         return not_nan(term.name) if negate else is_nan(term.name)
 
@@ -241,48 +302,51 @@ class _Reader:
 
     def _text_term(self, node: exp.Expression) -> _Term:
         term = self._term(node)
-        if term.span is not None or not isinstance(term.type, StringType):
-            raise Unusable(f"{term.name} is of type {term.type}, and a prefix is of text")
+        if term.function is not None:
+            raise Unusable(f"a prefix needs a string column, not {term.function.name}() of one")
+        if not isinstance(term.type, StringType):
+            raise Unusable(f"a prefix needs a string column, and {term.name} is of type {term.type}")
         return term
 
     def _term(self, node: exp.Expression) -> _Term:
-        """A column, or a time function of one."""
+        """Read a column, or a function of a column."""
         refuse_unknown_parts(node)
         if isinstance(node, exp.Paren):
             return self._term(node.this)
-        if isinstance(node, (exp.Column, exp.Dot)):
+        call = called_function(node)
+        if call is None and isinstance(node, (exp.Column, exp.Dot)):
             return self._column(node)
-        inner, span = None, None
-        if isinstance(node, exp.Anonymous) and str(node.this).lower() in SPANS and len(node.expressions) == 1:
-            inner, span = node.expressions[0], str(node.this).lower()
-        elif isinstance(node, exp.TsOrDsToDate) or (
-            isinstance(node, (exp.Cast, exp.TryCast)) and node.to.this == exp.DataType.Type.DATE
-        ):
-            inner, span = node.this, "date"
-        if inner is None or not isinstance(inner, (exp.Column, exp.Dot)):
-            raise self._error("this is neither a column nor a time function of one", node, _ALLOWED)
-        column = self._column(inner)
-        if not isinstance(column.type, (DateType, TimestampType, TimestamptzType)):
-            raise Unusable(f"{column.name} is of type {column.type}, not a date or a timestamp")
-        if isinstance(column.type, DateType) and span == "hours":
-            raise Unusable(f"{column.name} is a date and has no hours")
-        return _Term(column.name, column.type, span)
+        if call is None or not isinstance(call.column, (exp.Column, exp.Dot)):
+            error = self._error("this is neither a column nor a function of one that can be used here", node, _ALLOWED)
+            # Iceberg's error for a filter that Spark resolves but Iceberg cannot convert.
+            error.iceberg = IcebergError(f"Cannot convert Spark filter: {self._text} to Iceberg expression")
+            raise error
+        column = self._column(call.column)
+        width = None if call.width is None else read_width(call.name, self._constant(call.width))
+        function = Function(call.name, width, call.qualified)
+        function.check_type(column.name, column.type)
+        return _Term(column.name, column.type, function)
 
     def _column(self, node: exp.Expression) -> _Term:
-        parts = [part.name for part in node.parts]  # type: ignore[attr-defined]
-        name = ".".join(parts)
+        if isinstance(node, exp.Dot) and not isinstance(node.expression, exp.Identifier):
+            raise self._error("this is not a column", node, _ALLOWED)
+        name = ".".join(part.name for part in node.parts)  # type: ignore[attr-defined]
         try:
             field = self._schema.find_field(name, case_sensitive=self._case_sensitive)
         except ValueError:
             raise self._error(f"there is no column '{name}'", node) from None
+        if not self._case_sensitive:
+            alike = [other for other in self._schema.column_names if other.lower() == name.lower()]
+            if len(alike) > 1:
+                raise Unusable(f"'{name}' may be any of {', '.join(alike)}; set spark.sql.caseSensitive to true")
         full = self._schema.find_column_name(field.field_id)
-        if full is None or not self._reached_by_structs(full):
+        if full is None or not self._is_inside_structs_only(full):
             raise Unusable(f"{name} is inside a list or a map")
         if not isinstance(field.field_type, PrimitiveType):
             raise Unusable(f"{name} is of type {field.field_type}; name a field inside it")
         return _Term(full, field.field_type)
 
-    def _reached_by_structs(self, full: str) -> bool:
+    def _is_inside_structs_only(self, full: str) -> bool:
         above = full
         while "." in above:
             above = above.rpartition(".")[0]
@@ -290,33 +354,33 @@ class _Reader:
                 if not isinstance(self._schema.find_type(above), StructType):
                     return False
             except ValueError:
-                # A dot inside a name, not a level.
+                # The dot is part of a name and does not separate levels.
                 continue
         return True
 
     def _error(self, reason: str, node: exp.Expression | None, hint: str | None = None) -> InvalidArgumentError:
-        place = ""
+        position = ""
         if node is not None:
             starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
             if starts:
-                before = self._text[: min(starts)]
+                before = self._text[: self._short.original_offset(min(starts))]
                 line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
-                place = f", at line {line}, column {column} of the filter: {node.sql(dialect='spark')}"
+                position = f", at line {line}, column {column} of the filter: {node.sql(dialect='spark')}"
         names = [f"{field.name} {field.field_type}" for field in self._schema.fields]
         more = f" and {len(names) - _MOST_COLUMNS_LISTED} more" if len(names) > _MOST_COLUMNS_LISTED else ""
         listed = f"Columns: {', '.join(names[:_MOST_COLUMNS_LISTED])}{more}."
-        meant = None
+        suggestion = None
         if node is not None and isinstance(node, exp.Column):
-            meant = did_you_mean(node.name, [field.name for field in self._schema.fields])
-        hints = " ".join(part for part in (meant, hint, listed) if part)
+            suggestion = did_you_mean(node.name, [field.name for field in self._schema.fields])
+        hints = " ".join(part for part in (suggestion, hint, listed) if part)
         return InvalidArgumentError(
-            f"where is refused: {reason}{place}", argument="where", value=self._text, hint=hints
+            f"where is refused: {reason}{position}", argument="where", value=self._text, hint=hints
         )
 
 
-def _flat(node: exp.Expression) -> list[exp.Expression]:
-    """The operands of a chain of the same connective, without recursion: chains may be long."""
-    kind, found, waiting = type(node), [], [node]
+def _operands(node: exp.Expression) -> list[exp.Expression]:
+    """The operands of a chain of AND or of OR, without recursion: a chain may be long."""
+    kind, operands, waiting = type(node), [], [node]
     while waiting:
         current = waiting.pop()
         while isinstance(current, exp.Paren) and isinstance(current.this, kind):
@@ -324,5 +388,5 @@ def _flat(node: exp.Expression) -> list[exp.Expression]:
         if isinstance(current, kind):
             waiting += [current.expression, current.this]
         else:
-            found.append(current)
-    return found
+            operands.append(current)
+    return operands

@@ -1,4 +1,4 @@
-"""Spans of time that a filter names by function: `days(ts) = DATE '2026-01-01'` is a range of `ts`."""
+"""Time spans given as a date or a string in a filter: `months(ts) = '2026-01'` is a range of `ts`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from typing import Any
 
 from pyiceberg.types import IcebergType, TimestamptzType
 
-from iceberg_compact_sql.plan.filters.comparisons import Unusable, clock_time, read_moment, utc_time
+from iceberg_compact_sql.plan.filters.comparisons import Unusable, local_time, read_timestamp, utc_time
 
-# Iceberg's transforms, which count in UTC.
-SPANS = ("years", "months", "days", "hours")
-
-_HUMAN = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2})(?:-(\d{2}))?)?)?")
+_PARTITION_TEXT = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2})(?:-(\d{2}))?)?)?")
 
 
-def span_of(span: str, value: Any, column_type: IcebergType, time_zone: str) -> tuple[dt.datetime, dt.datetime]:
-    """Start and end of the span that a constant falls into, as values to compare the column with.
+def span_bounds(span: str, value: Any, column_type: IcebergType, time_zone: str) -> tuple[dt.datetime, dt.datetime]:
+    """Start and end of the span that contains the constant, as values to compare the column with.
 
-    `span` is a transform's name, or `date` for CAST(column AS DATE), which goes by the session's clock. Text may be
-    a date, a timestamp, or a span as partition paths show it: `2026`, `2026-01`, `2026-01-31`, `2026-01-31-07`.
+    `span` is years, months or hours, in UTC. A string may be a date, a timestamp, or a span as in partition paths:
+    `2026`, `2026-01`, `2026-01-31`, `2026-01-31-07`.
     """
     if isinstance(value, str):
-        match = _HUMAN.fullmatch(value.strip())
+        match = _PARTITION_TEXT.fullmatch(value.strip())
         if match is not None:
             year, month, day, hour = (int(part) if part else None for part in match.groups())
             try:
@@ -31,14 +28,14 @@ def span_of(span: str, value: Any, column_type: IcebergType, time_zone: str) -> 
             except ValueError as error:
                 raise Unusable(f"'{match[0]}' is not a date") from error
         else:
-            value = read_moment(value)
+            value = read_timestamp(value)
     if not isinstance(value, dt.date):
-        raise Unusable(f"{value!r} is not a date, as {span}() is compared with")
+        raise Unusable(f"{value!r} is not a date; {span}() is compared with dates and numbers")
     zoned = isinstance(value, dt.datetime) and value.tzinfo is not None
-    in_utc = span != "date" and isinstance(column_type, TimestamptzType)
-    # A date or a text names the span itself; only a moment has to be asked in which span it lies.
-    moment = utc_time(value, time_zone) if in_utc and zoned else clock_time(value, time_zone)
-    start, end = _bounds("days" if span == "date" else span, moment)
+    in_utc = isinstance(column_type, TimestamptzType)
+    # A date or a string names the span itself; a timestamp with a zone is converted to UTC.
+    moment = utc_time(value, time_zone) if in_utc and zoned else local_time(value, time_zone)
+    start, end = _bounds(span, moment)
     if in_utc:
         return start.replace(tzinfo=dt.timezone.utc), end.replace(tzinfo=dt.timezone.utc)
     return start, end
@@ -51,7 +48,7 @@ def _bounds(span: str, moment: dt.datetime) -> tuple[dt.datetime, dt.datetime]:
         if span == "months":
             later = (moment.year + moment.month // 12, moment.month % 12 + 1)
             return dt.datetime(moment.year, moment.month, 1), dt.datetime(*later, 1)
-        start = dt.datetime(moment.year, moment.month, moment.day, moment.hour if span == "hours" else 0)
-        return start, start + (dt.timedelta(hours=1) if span == "hours" else dt.timedelta(days=1))
+        start = dt.datetime(moment.year, moment.month, moment.day, moment.hour)
+        return start, start + dt.timedelta(hours=1)
     except (ValueError, OverflowError) as error:
         raise Unusable(f"{moment} is out of range") from error

@@ -1,1 +1,1 @@
-"""."""
+"""Reads and writes the Avro files of manifests."""

@@ -1,7 +1,7 @@
-"""Doubles of Avro files as they are: pyiceberg's compiled decoder reads them through a 32-bit float.
+"""Reads doubles of Avro files exactly: pyiceberg's compiled decoder reads them through a 32-bit float.
 
-A partition value of 0.1 would come out as 0.10000000149 and 1e300 as infinity, and be written back so; engines take
-the values of identity columns from there.
+A partition value of 0.1 would become 0.10000000149, and 1e300 infinity, and be written back. Engines read the values of
+identity columns from there.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ def _read_exactly(self: DoubleReader, decoder: BinaryDecoder) -> float:
     return value
 
 
-# On the class: readers are made deep inside pyiceberg, and one of each kind serves the whole process.
+# Set on the class: pyiceberg creates the readers internally, one of each kind for the process.
 DoubleReader.read = _read_exactly  # type: ignore[method-assign]

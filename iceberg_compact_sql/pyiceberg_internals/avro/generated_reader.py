@@ -1,7 +1,7 @@
-"""A function made for one Avro schema: it reads some fields of each record and passes over the rest.
+"""Generates a function for one Avro schema, which reads some fields of each record and skips the others.
 
-A list of readers that are called one after the other costs more than the decoding itself. The function is written as
-Python source with a line or two for each field; only numbers of the schema go into it, never its names.
+Calling a list of readers costs more than the decoding itself. The function is generated as Python source with one or
+two lines for each field. The source contains only numbers of the schema, never its names.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pyiceberg.avro.reader import StructReader
 from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from iceberg_compact_sql.pyiceberg_internals.avro.named_types import spelled_out
+from iceberg_compact_sql.pyiceberg_internals.avro.named_types import inline_named_types
 
-# Takes a decoder of some blocks, and of each how many records it holds and where it ends; a list of values a record.
+# Takes a decoder and, for each block, its record count and its end; returns a list of values for each record.
 ReadRows = Callable[[BinaryDecoder, Sequence[tuple[int, int]]], list[list[Any]]]
 
 _INTEGERS = ("int", "long")
@@ -44,11 +44,11 @@ _SKIP = {
     "bytes": "skip_bytes()",
     "enum": "read_int()",
 }
-# Logical types that pyiceberg reads as the bare number.
+# Logical types that pyiceberg reads as plain numbers.
 _PLAIN_NUMBERS = ("date", "time-micros", "timestamp-micros", "timestamp-nanos")
-# What else is read is left to pyiceberg.
+# pyiceberg reads the other types.
 _FOREIGN = ("array", "bytes", "fixed", "float", "string")
-# Nothing in Iceberg comes near, and Python cannot go much deeper.
+# Iceberg's schemas are far less deep, and Python's own limit is not much higher.
 _DEEPEST = 40
 _DEPTH = 3
 _HEAD = """\
@@ -69,15 +69,15 @@ _TAIL = """\
 
 @lru_cache(maxsize=256)
 def rows_reader(schema_text: bytes, field_ids: tuple[int, ...]) -> ReadRows:
-    """The function for the given Iceberg field ids, in that order; None where the schema has no such field.
+    """Return the function for the given Iceberg field ids, in that order; None for a field that the schema lacks.
 
-    Fields of nested records are found at any depth; a nested record that is itself asked for comes as a tuple. Cached,
-    since files of one writer share their schema text.
+    Fields of nested records are found at any depth; a requested nested record is a tuple. Cached, as files
+    of one writer share their schema text.
     """
     code = _Code({field: at for at, field in enumerate(field_ids)})
     values = [f"v{at}" for at in range(len(field_ids))]
     code.line(_DEPTH, f"{' = '.join(values)} = None")
-    code.record(spelled_out(json.loads(schema_text)), _DEPTH)
+    code.record(inline_named_types(json.loads(schema_text)), _DEPTH)
     code.line(_DEPTH, f"append([{', '.join(values)}])")
     exec(compile(f"{_HEAD}{''.join(code.lines)}{_TAIL}", "<avro>", "exec"), code.names)
     made: ReadRows = code.names["read_rows"]
@@ -85,15 +85,15 @@ def rows_reader(schema_text: bytes, field_ids: tuple[int, ...]) -> ReadRows:
 
 
 def _bad_block() -> None:
-    raise ValueError("damaged Avro file: a block does not hold the records that it says")
+    raise ValueError("damaged Avro file: the record count of a block does not match its content")
 
 
-def _bad_branch(found: int) -> None:
-    raise ValueError(f"damaged Avro file: a union has no branch {found}")
+def _bad_branch(branch: int) -> None:
+    raise ValueError(f"damaged Avro file: a union has no branch {branch}")
 
 
 class _Code:
-    """The body of the function as it grows: lines, and the objects that they name."""
+    """The body of the generated function: lines, and the objects that they use."""
 
     def __init__(self, wanted: dict[int, int]) -> None:
         self.lines: list[str] = []
@@ -129,18 +129,18 @@ class _Code:
         return f"n{self._variables}"
 
     def _union(self, branches: list[Any], depth: int, each: Callable[[Any, int], None]) -> None:
-        found = self._variable()
-        self.line(depth, f"{found} = read_int()")
-        # What is there most often comes first: a value, not null.
+        branch = self._variable()
+        self.line(depth, f"{branch} = read_int()")
+        # The most frequent branch first: a value, not null.
         order = sorted(range(len(branches)), key=lambda at: branches[at] == "null")
-        for place, at in enumerate(order):
-            self.line(depth, f"{'elif' if place else 'if'} {found} == {at}:")
+        for position, at in enumerate(order):
+            self.line(depth, f"{'elif' if position else 'if'} {branch} == {at}:")
             each(branches[at], depth + 1)
         self.line(depth, "else:")
-        self.line(depth + 1, f"bad_branch({found})")
+        self.line(depth + 1, f"bad_branch({branch})")
 
     def _blocks(self, depth: int, each: Callable[[str, int], None], *, sized: str) -> None:
-        """A loop over the blocks of an array; a negative count is followed by the block's size in bytes."""
+        """Add a loop over the blocks of an array; a negative count is followed by the block's size in bytes."""
         count = self._variable()
         self.line(depth, f"{count} = read_int()")
         self.line(depth, f"while {count}:")
@@ -209,7 +209,7 @@ class _Code:
             raise ValueError(f"cannot skip a value of the Avro type {name!r}")
 
     def _skip_items(self, items: Any, count: str, depth: int) -> None:
-        """Iceberg keeps maps with integer keys as arrays of pairs: all their integers are passed over in one call."""
+        """Skip items. Iceberg stores maps with integer keys as arrays of pairs: one call skips all integers."""
         fields = [field["type"] for field in items["fields"]] if _name(items) == "record" else [items]
         if all(field in _INTEGERS for field in fields):
             self.line(depth, f"read_ints({len(fields)} * {count})")
@@ -234,5 +234,5 @@ def _pyicebergs_reader(kind: Any) -> Callable[[BinaryDecoder], Any]:
     schema = AvroSchemaConversion().avro_to_iceberg({"fields": [{"name": "value", "type": kind, "field-id": 1}]})
     reader = construct_reader(schema)
     assert isinstance(reader, StructReader)
-    [(_, found)] = reader.field_readers
-    return found.read
+    [(_, field_reader)] = reader.field_readers
+    return field_reader.read

@@ -1,7 +1,7 @@
-"""Writing the statistics of manifest entries in one step a map: pyiceberg writes them byte by byte.
+"""Writes the statistics maps of manifest entries in one step each: pyiceberg writes them byte by byte.
 
-A commit writes anew the entries of every manifest that it touches, each with six maps of all columns; that is nearly
-all of its time.
+A commit rewrites the entries of every manifest that it changes. Each entry has six maps of all columns, which take
+nearly all of the time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pyiceberg.utils.lazydict import LazyDict
 _END = _EMPTY = b"\0"
 
 
-def with_quick_maps(writer: Writer) -> Writer:
-    """A writer of the same bytes, whose maps from integers to integers or bytes are quick."""
+def with_fast_maps(writer: Writer) -> Writer:
+    """Return a writer of the same bytes with fast maps from integers to integers or bytes."""
     if isinstance(writer, StructWriter):
-        return StructWriter(tuple((place, with_quick_maps(below)) for place, below in writer.field_writers))
+        return StructWriter(tuple((position, with_fast_maps(field)) for position, field in writer.field_writers))
     if isinstance(writer, OptionWriter):
-        return OptionWriter(with_quick_maps(writer.option))
+        return OptionWriter(with_fast_maps(writer.option))
     if isinstance(writer, MapWriter) and isinstance(writer.key_writer, IntegerWriter):
         if isinstance(writer.value_writer, IntegerWriter):
             return _IntegersWriter(writer.key_writer, writer.value_writer)
@@ -32,10 +32,10 @@ def with_quick_maps(writer: Writer) -> Writer:
     return writer
 
 
-# Column ids, and counts and sizes that many files share.
+# Cached: column ids, and counts and sizes, repeat in many files.
 @lru_cache(maxsize=8192)
 def _integer(value: int) -> bytes:
-    """Avro's variable-length zig-zag coding.
+    """Encode an integer in Avro's variable-length zig-zag coding.
 
     >>> [_integer(value).hex() for value in (0, -1, 1, 64, -(2**63))]
     ['00', '01', '02', '8001', 'ffffffffffffffffff01']
@@ -50,11 +50,11 @@ def _integer(value: int) -> bytes:
 
 
 def _entries(values: Mapping[int, Any]) -> Mapping[int, Any]:
-    # pyiceberg's own view of the numbers that it read looks each one up again.
+    # pyiceberg's lazy map would look up each key again.
     return (values._dict or values._build_dict()) if isinstance(values, LazyDict) else values
 
 
-# Two classes: to pyiceberg, writers of one class with the same fields are one and the same.
+# Two classes: pyiceberg treats writers of one class with equal fields as equal.
 @dataclass(frozen=True)
 class _IntegersWriter(MapWriter):
     def write(self, encoder: BinaryEncoder, val: Mapping[int, int]) -> None:

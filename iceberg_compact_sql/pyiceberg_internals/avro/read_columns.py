@@ -1,7 +1,7 @@
-"""A few columns of an Avro file, everything else skipped, with pyiceberg's Cython decoder.
+"""Reads a few columns of an Avro file and skips the others, with pyiceberg's Cython decoder.
 
-pyiceberg resolves the whole schema for every file and builds an object for every record; planning and reclaiming read
-thousands of manifests and need a few values of each entry.
+pyiceberg resolves the whole schema for every file and builds an object for every record. Planning and reclaiming read
+thousands of manifests, and need only a few values of each entry.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from iceberg_compact_sql.pyiceberg_internals.avro.generated_reader import rows_r
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _BATCH_BYTES = 64 * 1024
-# The decoder does not check its bounds: a number that runs past the end stops at a zero. Three are read between checks.
+# The decoder does not check bounds. A number past the end stops at a zero byte; up to three are read between checks.
 _END = b"\0\0\0"
-# The compiled one; asking for it anew for every block costs as much as reading a record.
+# The compiled class; looking it up for every block costs as much as reading a record.
 _Decoder: Any = type(new_decoder(b""))
 
 
 def read_columns(content: bytes, field_ids: tuple[int, ...]) -> Iterator[list[Any]]:
-    """Rows with the values of the given Iceberg field ids, in that order; None where the file has no such field.
+    """Yield rows with the values of the given Iceberg field ids, in that order; None for a field that the file lacks.
 
-    Fields of nested records are found at any depth. A file that is cut or damaged raises, it never ends early:
-    ValueError, or what its codec raises. Nothing of a block is given before all of it was read.
+    Fields of nested records are found at any depth. A truncated or damaged file raises ValueError, or the error
+    of its codec; it never ends early. A block is yielded only after all of it was read.
     """
     if content[:4] != _MAGIC:
         raise ValueError("not an Avro file")
@@ -41,19 +41,24 @@ def read_columns(content: bytes, field_ids: tuple[int, ...]) -> Iterator[list[An
         yield from read_rows(_Decoder(records), blocks)
 
 
+def read_header(content: bytes) -> dict[str, bytes]:
+    """Return the metadata in the header of an Avro file."""
+    return _read_header(_Decoder(content + _END), len(content))
+
+
 def _batches(blocks: Iterator[tuple[int, bytes]]) -> Iterator[tuple[list[tuple[int, int]], bytes]]:
-    """Blocks in a row, with the records of each and where it ends: pyiceberg writes a block for every record."""
-    places: list[tuple[int, int]] = []
+    """Join small blocks: yield the record count and the end of each, and their bytes. pyiceberg writes tiny blocks."""
+    block_ends: list[tuple[int, int]] = []
     parts: list[bytes] = []
     end = 0
     for count, block in blocks:
         end += len(block)
-        places.append((count, end))
+        block_ends.append((count, end))
         parts.append(block)
         if end >= _BATCH_BYTES:
-            yield places, b"".join(parts)
-            places, parts, end = [], [], 0
-    yield places, b"".join(parts)
+            yield block_ends, b"".join(parts)
+            block_ends, parts, end = [], [], 0
+    yield block_ends, b"".join(parts)
 
 
 def _read_header(frame: Any, end: int) -> dict[str, bytes]:
@@ -79,7 +84,7 @@ def _read_bytes(frame: Any, end: int) -> bytes:
 
 
 def _blocks(frame: Any, content: bytes, codec: Any) -> Iterator[tuple[int, bytes]]:
-    """How many records each block holds, and their bytes, decompressed."""
+    """Yield the record count and the decompressed bytes of each block."""
     end = len(content)
     if frame.tell() + _SYNC_BYTES > end:
         raise ValueError("damaged Avro file: it ends inside its header")
@@ -96,7 +101,7 @@ def _blocks(frame: Any, content: bytes, codec: Any) -> Iterator[tuple[int, bytes
         block = content[start:stop]
         if codec:
             block = codec.decompress(block)
-        # A record takes a byte at least.
+        # A record takes at least one byte.
         if not 0 <= count <= len(block):
-            raise ValueError(f"damaged Avro file: a block of {len(block)} bytes is said to hold {count} records")
+            raise ValueError(f"damaged Avro file: a block of {len(block)} bytes claims to hold {count} records")
         yield count, block

@@ -1,1 +1,1 @@
-"""."""
+"""What is copied without decoding."""

@@ -1,4 +1,4 @@
-"""Which row groups of a task are copied as they are, and into which of its outputs."""
+"""Which row groups of a task are copied without decoding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from iceberg_compact_sql.parquet.footer import ParquetFooter, read_footer
 from iceberg_compact_sql.parquet.thrift import I64
-from iceberg_compact_sql.rewrite.live_rows import InputReader, RowGroupPart
+from iceberg_compact_sql.rewrite.copy.identity import holds_identity_values
+from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
 from iceberg_compact_sql.rewrite.scan.arrays import null_array
 from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob, RewriteTask, slice_bytes
 from iceberg_compact_sql.rewrite.write.settings import WriterSettings, encode
@@ -23,22 +24,24 @@ class CopyPlan:
     copied: Mapping[InputSlice, frozenset[int]]
     settings: WriterSettings
 
-    def copies(self, reader: InputReader, part: RowGroupPart) -> bool:
-        return part.index in self.copied.get(reader.slice, frozenset())
+    def copies(self, reader: InputReader, row_group: SliceRowGroup) -> bool:
+        return row_group.index in self.copied.get(reader.slice, frozenset())
 
 
-def may_copy(job: RewriteJob, task: RewriteTask, piece: InputSlice) -> bool:
-    """Whether an input can hold a row group that is worth copying, as far as its size tells."""
-    return job.copy == "auto" and task.partition is not None and slice_bytes(piece) >= job.copy_min_row_group_bytes
+def may_copy(job: RewriteJob, task: RewriteTask, input_slice: InputSlice) -> bool:
+    """Whether an input is large enough to hold a row group that is worth copying."""
+    return (
+        job.copy == "auto" and task.partition is not None and slice_bytes(input_slice) >= job.copy_min_row_group_bytes
+    )
 
 
 def plan_copies(
     job: RewriteJob, readers: Sequence[InputReader], others_bytes: int, settings: WriterSettings, schema: pa.Schema
 ) -> CopyPlan:
-    """Copy what fits; row groups of a schema of their own get an output of their own only if that is large enough.
+    """Choose the row groups to copy. Row groups of another schema need another output, which must be large enough.
 
-    `others_bytes` is what the task decodes besides these inputs. Row groups that would leave an output below the
-    minimum are decoded instead, together with everything that they would have to be kept apart from.
+    `others_bytes` is what the task decodes besides these inputs. Row groups whose output would be below the minimum
+    size are decoded instead, and so are the row groups that they could not share a file with.
     """
     candidates: dict[InputSlice, tuple[Hashable, frozenset[int]]] = {}
     bytes_of: Counter[Hashable] = Counter()
@@ -46,33 +49,36 @@ def plan_copies(
     decoded: set[ParquetFooter | None] = {None} if others_bytes else set()
     for reader in readers:
         chosen = set()
-        for part in reader.parts:
-            if reader.footer is not None and _fits(job, reader, reader.footer, part, settings):
-                chosen.add(part.index)
-                bytes_of[reader.footer.signature] += part.compressed_bytes
+        for row_group in reader.row_groups:
+            if reader.footer is not None and _fits(job, reader, reader.footer, row_group, settings):
+                chosen.add(row_group.index)
+                bytes_of[reader.footer.signature] += row_group.compressed_bytes
             else:
-                decoded_bytes += part.compressed_bytes
+                decoded_bytes += row_group.compressed_bytes
                 decoded.add(reader.footer)
         if reader.footer is not None and chosen:
             candidates[reader.slice] = (reader.footer.signature, frozenset(chosen))
     if not candidates:
         return CopyPlan({}, settings)
     required = replace(settings, required_columns=_never_null(decoded, bytes_of, schema))
-    kept, chosen_settings = _kept_apart(job, bytes_of, decoded_bytes, required, schema)
-    if required != settings and kept != set(bytes_of):
-        # Candidates that are decoded after all may hold nulls.
-        kept, chosen_settings = _kept_apart(job, bytes_of, decoded_bytes, settings, schema)
+    copied, chosen_settings = _signatures_to_copy(job, bytes_of, decoded_bytes, required, schema)
+    if required != settings and copied != set(bytes_of):
+        # Candidates that are decoded now may hold nulls.
+        copied, chosen_settings = _signatures_to_copy(job, bytes_of, decoded_bytes, settings, schema)
     settings = chosen_settings
-    return CopyPlan({piece: chosen for piece, (sign, chosen) in candidates.items() if sign in kept}, settings)
+    return CopyPlan(
+        {input_slice: chosen for input_slice, (signature, chosen) in candidates.items() if signature in copied},
+        settings,
+    )
 
 
 def _never_null(
     decoded: Collection[ParquetFooter | None], bytes_of: Mapping[Hashable, int], schema: pa.Schema
 ) -> frozenset[str]:
-    """Columns that all decoded row groups hold as required, where the table lets them be null.
+    """Return columns that are required in all decoded row groups, although the table allows nulls.
 
-    Spark writes a column so when the inserted expression cannot be null. Row groups of such a file fit together again
-    only if the decoded ones are written in the same way; where all of them are of one copied schema, that is safe.
+    Spark writes a column as required when the inserted expression cannot be null. Row groups of such files can share a
+    file only if the decoded ones are written in the same way. That is safe when all of them have one copied schema.
     """
     signatures = {footer.signature if footer is not None else None for footer in decoded}
     if len(signatures) != 1 or not signatures <= set(bytes_of):
@@ -83,14 +89,20 @@ def _never_null(
 
 
 def _fits(
-    job: RewriteJob, reader: InputReader, footer: ParquetFooter, part: RowGroupPart, settings: WriterSettings
+    job: RewriteJob, reader: InputReader, footer: ParquetFooter, row_group: SliceRowGroup, settings: WriterSettings
 ) -> bool:
-    if not reader.fits or part.touched or not job.copy_min_row_group_bytes <= part.compressed_bytes <= job.roll_bytes:
+    if (
+        not reader.fits
+        or row_group.has_deletes
+        or not job.copy_min_row_group_bytes <= row_group.compressed_bytes <= job.roll_bytes
+    ):
         return False
-    if footer.row_groups[part.index].codecs != {settings.codec}:
+    if footer.row_groups[row_group.index].codecs != {settings.codec}:
         return False
     wanted = {bloom.column_path for bloom in settings.blooms}
-    return not wanted or wanted <= _columns_with_bloom(footer, part.index)
+    if wanted and not wanted <= _columns_with_bloom(footer, row_group.index):
+        return False
+    return holds_identity_values(footer, row_group.index, reader.table_schema, reader.identity)
 
 
 def _columns_with_bloom(footer: ParquetFooter, index: int) -> set[str]:
@@ -98,44 +110,48 @@ def _columns_with_bloom(footer: ParquetFooter, index: int) -> set[str]:
     return {leaf.name for leaf, (_, meta) in columns if meta.get(14, I64) is not None}
 
 
-def _kept_apart(
+def _signatures_to_copy(
     job: RewriteJob,
     bytes_of: Mapping[Hashable, int],
     decoded_bytes: int,
     settings: WriterSettings,
     schema: pa.Schema,
 ) -> tuple[set[Hashable], WriterSettings]:
-    """The signatures that are copied, and the settings that make encoded rows join one of them where possible."""
+    """Return the signatures to copy, and settings with which encoded rows share one of them if possible."""
     if len(bytes_of) == 1 and decoded_bytes == 0:
         return set(bytes_of), settings
-    home, settings = _home(bytes_of, settings, schema)
-    kept = {sign for sign, size_bytes in bytes_of.items() if sign == home or size_bytes >= job.min_file_bytes}
-    encoded_bytes = decoded_bytes + sum(size for sign, size in bytes_of.items() if sign not in kept)
-    shared_bytes = encoded_bytes + (bytes_of[home] if home is not None else 0)
-    alone = len(kept - {home}) == 0
-    if shared_bytes == 0 or shared_bytes >= job.min_file_bytes or alone:
-        return kept, settings
+    shared, settings = _shared_signature(bytes_of, settings, schema)
+    copied = {
+        signature
+        for signature, size_bytes in bytes_of.items()
+        if signature == shared or size_bytes >= job.min_file_bytes
+    }
+    encoded_bytes = decoded_bytes + sum(size for signature, size in bytes_of.items() if signature not in copied)
+    shared_bytes = encoded_bytes + (bytes_of[shared] if shared is not None else 0)
+    nothing_separate = len(copied - {shared}) == 0
+    if shared_bytes == 0 or shared_bytes >= job.min_file_bytes or nothing_separate:
+        return copied, settings
     return set(), settings
 
 
-def _home(
+def _shared_signature(
     bytes_of: Mapping[Hashable, int], settings: WriterSettings, schema: pa.Schema
 ) -> tuple[Hashable | None, WriterSettings]:
-    """The copied schema that encoded rows can join, trying the ways in which writers store the same type."""
-    found: list[tuple[int, Hashable, WriterSettings]] = []
+    """Return the signature that encoded rows can share, trying each way in which writers store a decimal."""
+    candidates: list[tuple[int, Hashable, WriterSettings]] = []
     for variant in (settings, replace(settings, decimal_as_integer=not settings.decimal_as_integer)):
-        sign = written_signature(schema, variant)
-        if sign in bytes_of:
-            found.append((bytes_of[sign], sign, variant))
-    if not found:
+        signature = written_signature(schema, variant)
+        if signature in bytes_of:
+            candidates.append((bytes_of[signature], signature, variant))
+    if not candidates:
         return None, settings
-    _, sign, variant = max(found, key=lambda entry: entry[0])
-    return sign, variant
+    _, signature, variant = max(candidates, key=lambda entry: entry[0])
+    return signature, variant
 
 
 def written_signature(schema: pa.Schema, settings: WriterSettings) -> Hashable:
-    """What all row groups encoded under these settings share."""
-    # `schema.empty_table()` cannot make columns with a uuid inside.
+    """Return the signature of all row groups that are encoded with these settings."""
+    # `schema.empty_table()` fails for columns that contain a uuid.
     empty = pa.Table.from_arrays([null_array(field.type, 0) for field in schema], schema=schema)
     buffer = encode(empty, settings, ())
     return read_footer(pa.BufferReader(buffer), buffer.size).signature

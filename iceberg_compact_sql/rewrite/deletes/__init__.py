@@ -1,1 +1,1 @@
-"""."""
+"""Which rows of a slice are deleted."""

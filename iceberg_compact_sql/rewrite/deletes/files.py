@@ -1,4 +1,4 @@
-"""Batches of delete files of any format, their columns named by field id."""
+"""Reads batches of delete files of any format, with columns by field id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from iceberg_compact_sql.rewrite.scan.fields import FileField, file_fields, walk
 from iceberg_compact_sql.rewrite.scan.inputs import (
     InputFileError,
     ProjectionError,
-    naming_file,
+    input_errors,
     open_input,
     open_parquet,
 )
@@ -34,7 +34,7 @@ _BATCH_ROWS = 256 * 1024
 _AVRO_BATCH_ROWS = 16 * 1024
 _BY_NAME = {"file_path": PATH_FIELD_ID, "pos": POSITION_FIELD_ID}
 
-# Decides from the statistics of a row group's column whether the row group can be left out.
+# Decides from the statistics of a row group's column whether the row group can be skipped.
 RowGroupTest = Callable[[ChunkStatistics], bool]
 
 
@@ -47,7 +47,7 @@ def read_delete_columns(
     dictionaries: bool = False,
     skip: RowGroupTest | None = None,
 ) -> Iterator[list[pa.Array]]:
-    """The columns with the given ids, batch by batch; a column that is missing is an `InputFileError`.
+    """Yield batches of the columns with the given ids; raise `InputFileError` if a column is missing.
 
     `skip` is asked about the first column of each row group of a Parquet file. With `dictionaries` that column comes
     as a dictionary where it is one in the file.
@@ -56,14 +56,14 @@ def read_delete_columns(
     read = readers.get(delete.file_format.upper())
     if read is None:
         raise InputFileError(delete.path, f"delete files of format {delete.file_format} are not supported")
-    with naming_file(delete.path):
+    with input_errors(delete.path):
         for batch in read(io, delete, field_ids, mapping, dictionaries, skip):
             fields = _fields(batch.schema, mapping)
             yield [column_by_id(batch, fields, field_id) for field_id in field_ids]
 
 
 def column_by_id(batch: pa.RecordBatch, fields: Sequence[FileField], field_id: int) -> pa.Array:
-    """A column or a struct's child, null wherever one of the structs around it is null."""
+    """Return a column or a struct's child, null wherever a struct around it is null."""
     path = path_to(fields, field_id)
     if path is None:
         raise ProjectionError(f"it has no column with the field id {field_id}")
@@ -75,7 +75,7 @@ def column_by_id(batch: pa.RecordBatch, fields: Sequence[FileField], field_id: i
 
 
 def path_to(fields: Sequence[FileField], field_id: int) -> tuple[int, ...] | None:
-    """Positions that lead through structs to a field; fields inside lists and maps are not found."""
+    """Return the positions that lead through structs to a field; not for fields inside lists and maps."""
     for i, field in enumerate(fields):
         if field.field_id == field_id:
             return (i,)
@@ -87,7 +87,7 @@ def path_to(fields: Sequence[FileField], field_id: int) -> tuple[int, ...] | Non
 
 
 def leaf_index(fields: Sequence[FileField], field_id: int) -> int | None:
-    """The number of a Parquet column among all leaves of a file."""
+    """Return the index of a Parquet column among all leaf columns of a file."""
     leaves = [field for field in walk(fields) if not field.children]
     return next((i for i, leaf in enumerate(leaves) if leaf.field_id == field_id), None)
 
@@ -98,14 +98,14 @@ def _fields(schema: pa.Schema, mapping: NameMapping | None) -> tuple[FileField, 
 
 
 def _with_parquet_id(field: pa.Field) -> pa.Field:
-    found = (field.metadata or {}).get(_ORC_ID_KEY)
+    field_id = (field.metadata or {}).get(_ORC_ID_KEY)
     if pa.types.is_struct(field.type):
         field = field.with_type(pa.struct([_with_parquet_id(field.type.field(i)) for i in range(len(field.type))]))
-    return field if found is None else field.with_metadata({FIELD_ID_KEY: found})
+    return field if field_id is None else field.with_metadata({FIELD_ID_KEY: field_id})
 
 
 def _named_by_spec(field: pa.Field) -> pa.Field:
-    """The spec fixes the names of a position delete's columns too: old writers left out their ids."""
+    """Find a position delete's columns by the names in the specification: old writers left out their ids."""
     if field.name in _BY_NAME and FIELD_ID_KEY not in (field.metadata or {}):
         return field.with_metadata({FIELD_ID_KEY: str(_BY_NAME[field.name]).encode()})
     return field
@@ -119,7 +119,7 @@ def _parquet_batches(
     dictionaries: bool,
     skip: RowGroupTest | None,
 ) -> Iterator[pa.RecordBatch]:
-    with open_input(io, delete.path) as file:
+    with open_input(io, delete.path, delete.size_bytes) as file:
         parquet = open_parquet(file)
         fields = _fields(parquet.schema_arrow, mapping)
         names = []
@@ -149,11 +149,11 @@ def _orc_batches(
     dictionaries: bool,
     skip: RowGroupTest | None,
 ) -> Iterator[pa.RecordBatch]:
-    with open_input(io, delete.path) as file:
+    with open_input(io, delete.path, delete.size_bytes) as file:
         reader = orc.ORCFile(file)
         for stripe in range(reader.nstripes):
             batch = reader.read_stripe(stripe)
-            # A stripe does not repeat the attributes of the file's schema, which hold the ids.
+            # A stripe does not have the attributes of the file's schema, which hold the ids.
             yield pa.RecordBatch.from_arrays(batch.columns, schema=reader.schema)
 
 
@@ -165,7 +165,7 @@ def _avro_batches(
     dictionaries: bool,
     skip: RowGroupTest | None,
 ) -> Iterator[pa.RecordBatch]:
-    source = _ExactPath(io, delete.path)
+    source = _ExactPath(io, delete.path, delete.size_bytes)
     with AvroFile[Record](source) as reader:
         schema = reader.schema
         if any(isinstance(f.field_type, StructType | ListType | MapType) and f.name != "row" for f in schema.fields):
@@ -199,19 +199,19 @@ def _batch_of(rows: list[list[Any]], schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _ExactPath(InputFile):
-    """pyiceberg's view of a file that was opened by its exact path."""
+    """A pyiceberg input file that is opened by its exact path."""
 
-    def __init__(self, io: FileIO, location: str) -> None:
+    def __init__(self, io: FileIO, location: str, size_bytes: int) -> None:
         super().__init__(location)
         self._io = io
+        self._size_bytes = size_bytes
 
     def __len__(self) -> int:
-        with open_input(self._io, self.location) as file:
-            return int(file.size())
+        return self._size_bytes
 
     def exists(self) -> bool:
         return True
 
     def open(self, seekable: bool = True) -> InputStream:
-        stream: InputStream = open_input(self._io, self.location)
+        stream: InputStream = open_input(self._io, self.location, self._size_bytes)
         return stream

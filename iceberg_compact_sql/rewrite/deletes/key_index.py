@@ -1,4 +1,4 @@
-"""A set of deleted keys, sorted once and searched by batch: no Python a row, a few bytes a key."""
+"""A set of deleted keys, sorted once and searched in batches: no Python code for each row, a few bytes for each key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ranks = np.ndarray[Any, np.dtype[np.int32]]
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """The range of one column's keys, as numbers or as bytes; None: no key but null."""
+    """The range of one column's keys, as numbers or as bytes; None: all keys are null."""
 
     low: int | bytes | None
     high: int | bytes | None
@@ -46,7 +46,7 @@ class KeyIndex:
         return len(self._hashes if not self._single else self._numbers) + (self._null_rank >= 0)
 
     def match(self, columns: Sequence[KeyColumn], least_rank: int) -> BoolMask:
-        """Which rows have a key that a delete of at least `least_rank` names."""
+        """Return which rows have a key of a delete of at least `least_rank`."""
         alike = [
             matching(column, form, only_nulls=bounds.low is None)
             for column, form, bounds in zip(columns, self._form, self.bounds, strict=True)
@@ -54,13 +54,13 @@ class KeyIndex:
         return self._match_numbers(alike[0], least_rank) if self._single else self._match_hashed(alike, least_rank)
 
     def any_between(self, low: int, high: int) -> bool:
-        """Whether a number of a one-column key lies in [low, high]; True where that is not known."""
+        """Whether a one-column key has a number in [low, high]; True when that is unknown."""
         if not self._single:
             return True
         return int(np.searchsorted(self._numbers, low)) < int(np.searchsorted(self._numbers, high, "right"))
 
     def as_columns(self) -> tuple[list[KeyColumn], Ranks]:
-        """The distinct keys again, to be merged with more."""
+        """Return the distinct keys, to be merged with more."""
         if not self._single:
             return list(self._columns), self._ranks
         if self._null_rank < 0:
@@ -81,7 +81,7 @@ class KeyIndex:
             self._numbers = sorted_distinct(numbers)
             self._ranks = np.repeat(ranks[:1], len(self._numbers))
         else:
-            # Newest first among equal numbers, so that the first of each run is the one to keep.
+            # Newest first among equal numbers: keep the first of each run.
             order = np.lexsort((-ranks, numbers))
             numbers, ranks = numbers[order], ranks[order]
             first = np.ones(len(numbers), np.bool_)
@@ -91,11 +91,11 @@ class KeyIndex:
 
     def _load_hashed(self, columns: Sequence[KeyColumn], ranks: Ranks) -> None:
         hashes = row_hashes(columns)
-        # Newest first among equal hashes: the first equal key that a search meets then decides.
+        # Newest first among equal hashes: the first equal key that a search finds decides.
         order = np.argsort(hashes) if _all_equal(ranks) else np.lexsort((-ranks, hashes))
         hashes, ranks = hashes[order], ranks[order]
         columns = [column.take(order) for column in columns]
-        # Equal neighbours go. Two keys that share a hash may hide a duplicate: it only costs its room.
+        # Remove equal neighbours. Two keys with one hash may hide a duplicate, which only costs memory.
         doubled = np.zeros(len(hashes), np.bool_)
         doubled[1:] = hashes[1:] == hashes[:-1]
         suspects = np.flatnonzero(doubled)
@@ -111,7 +111,7 @@ class KeyIndex:
         assert column.numbers is not None
         deleted = np.zeros(len(column), np.bool_)
         if len(self._numbers):
-            # Searching in order keeps the walk through a large index in the cache.
+            # Searching in order uses the CPU cache better in a large index.
             order = np.argsort(column.numbers)
             wanted = column.numbers[order]
             at = np.searchsorted(self._numbers, wanted)
@@ -129,7 +129,7 @@ class KeyIndex:
         rows, at = self._still_equal(order, at, hashes)
         while len(rows):
             same = _rows_equal([c.take(rows) for c in columns], [c.take(at) for c in self._columns])
-            # The first equal key is the newest of its kind: the others need not be looked at.
+            # The first equal key is the newest: the others need not be compared.
             deleted[rows[same]] = self._ranks[at[same]] >= least_rank
             rows, at = self._still_equal(rows[~same], at[~same] + 1, hashes)
         return deleted

@@ -29,7 +29,7 @@ _STEP = np.uint64(0x100000001B3)
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """Key values as 64-bit numbers or as bytes; where `valid` is false the value means nothing."""
+    """Key values as 64-bit numbers or as bytes; where `valid` is false the key is null."""
 
     numbers: Int64s | None
     octets: Any
@@ -50,7 +50,7 @@ class KeyColumn:
         return KeyColumn(None, self.octets.take(pa.array(rows)), valid)
 
     def equals(self, other: KeyColumn) -> BoolMask:
-        """Row by row, null equal to null."""
+        """Compare row by row; null equals null."""
         if self.numbers is not None and other.numbers is not None:
             same: BoolMask = self.numbers == other.numbers
         else:
@@ -63,13 +63,13 @@ class KeyColumn:
         return (same & mine & theirs) | both_null
 
     def hashes(self) -> Hashes:
-        """Equal values have equal hashes; different ones nearly always different ones."""
+        """Return hashes; equal values have equal hashes, different values nearly always different ones."""
         found = _mix(self.numbers.view(np.uint64)) if self.numbers is not None else _hash_octets(self.octets)
         return found if self.valid is None else np.where(self.valid, found, _NULL_HASH)
 
 
 def key_column(array: pa.Array) -> KeyColumn:
-    """The canonical form of an Arrow array; list, map and struct keys are not allowed by Iceberg's spec."""
+    """Return the canonical form of an Arrow array; Iceberg's specification forbids list, map and struct keys."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
@@ -93,7 +93,7 @@ def key_column(array: pa.Array) -> KeyColumn:
 
 
 def matching(column: KeyColumn, wanted: KeyColumn, *, only_nulls: bool = False) -> KeyColumn:
-    """`column` in the form of `wanted`; a column that is null throughout has the form of any other.
+    """Return `column` in the form of `wanted`; a column with only nulls matches every form.
 
     With `only_nulls` it is the wanted column that is, and only the nulls of `column` matter.
     """
@@ -108,7 +108,7 @@ def matching(column: KeyColumn, wanted: KeyColumn, *, only_nulls: bool = False) 
 
 
 def row_hashes(columns: Sequence[KeyColumn]) -> Hashes:
-    """One hash a row over all columns of the key."""
+    """Return one hash for each row over all columns of the key."""
     found = columns[0].hashes()
     for column in columns[1:]:
         found = _mix(found * _MULTIPLIERS[0] + column.hashes())
@@ -116,7 +116,7 @@ def row_hashes(columns: Sequence[KeyColumn]) -> Hashes:
 
 
 def concat_columns(parts: Sequence[KeyColumn]) -> KeyColumn:
-    """The rows of all parts, in order; parts that are null throughout take the form of the others."""
+    """Return the rows of all columns, in order; columns with only nulls take the form of the others."""
     form = next((part for part in parts if part.valid is None or part.valid.any()), parts[0])
     parts = [matching(part, form) for part in parts]
     valid = None
@@ -163,7 +163,7 @@ def _octets(array: pa.Array) -> pa.LargeBinaryArray:
 
 
 def _mix(values: Hashes) -> Hashes:
-    """The finaliser of splitmix64: one-to-one, so different numbers never share a hash."""
+    """Return the finaliser of splitmix64: one-to-one, so different numbers never share a hash."""
     mixed = (values ^ (values >> np.uint64(30))) * _MULTIPLIERS[0]
     mixed = (mixed ^ (mixed >> np.uint64(27))) * _MULTIPLIERS[1]
     result: Hashes = mixed ^ (mixed >> np.uint64(31))
@@ -171,7 +171,7 @@ def _mix(values: Hashes) -> Hashes:
 
 
 def _hash_octets(array: pa.LargeBinaryArray) -> Hashes:
-    """A polynomial over the bytes, in slices of bounded size; very long values are hashed one by one."""
+    """Return a polynomial over the bytes, in blocks of bounded size; very long values are hashed one by one."""
     _, offsets_buffer, data_buffer = array.buffers()
     if len(array) == 0:
         return np.empty(0, np.uint64)
@@ -199,7 +199,7 @@ def _polynomial(data: Any, offsets: Int64s, lengths: Int64s) -> Hashes:
     longest = int(lengths.max())
     powers = np.cumprod(np.full(longest + 1, _STEP, np.uint64), dtype=np.uint64)
     if int(lengths.min()) == longest:
-        # Keys of one length are a matrix: no index a byte.
+        # Keys of one length are a matrix: no index for each byte is needed.
         block = data[offsets[0] : offsets[-1]].reshape(len(lengths), longest).astype(np.uint64)
         same_length: Hashes = (block + np.uint64(1)) @ powers[:longest]
         return same_length

@@ -1,4 +1,4 @@
-"""All deletes of a task, loaded once: which rows of which input are gone."""
+"""Loads all deletes of a task once: which rows of which input are deleted."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from iceberg_compact_sql.rewrite.deletes.vectors import read_vector
 from iceberg_compact_sql.rewrite.scan.inputs import InputFileError
 from iceberg_compact_sql.rewrite.scan.open_slice import TableSchema
 from iceberg_compact_sql.rewrite.task import RewriteJob, RewriteTask
-from iceberg_compact_sql.storage.paths import same_file_key
 from iceberg_compact_sql.table.model import DeleteKind
 
-# What is loaded of keys at once; sorting them takes about three times as much for a moment.
+# Keys that are loaded at once; sorting them briefly needs about three times as much memory.
 _KEY_SHARE = 4
 
 
 def load_deletes(job: RewriteJob, task: RewriteTask, io: FileIO, table: TableSchema) -> Mapping[str, RowBitmap]:
-    """The deleted rows of each input that has any delete, by `same_file_key` of its path."""
-    deleted = {same_file_key(part.path): RowBitmap() for part in task.inputs if part.deletes}
+    """Return the deleted rows of each input that has deletes, by the exact text of its path."""
+    deleted = {input_slice.path: RowBitmap() for input_slice in task.inputs if input_slice.deletes}
     if not deleted:
         return {}
     reach("rewrite.deletes", group=task.group_id, output=task.output_index)
     _add_vectors(task, io, deleted)
     for number, delete in enumerate(task.deletes):
         if delete.kind is DeleteKind.POSITION:
-            keys = {same_file_key(part.path) for part in task.inputs if number in part.deletes}
-            if keys:
-                add_position_deletes(io, delete, {key: deleted[key] for key in keys})
+            paths = {input_slice.path for input_slice in task.inputs if number in input_slice.deletes}
+            if paths:
+                add_position_deletes(io, delete, {path: deleted[path] for path in paths})
     equality = {n: delete for n, delete in enumerate(task.deletes) if delete.kind is DeleteKind.EQUALITY}
     for keys_of_set in key_sets(task.inputs, equality):
         add_equality_deletes(
@@ -43,13 +42,12 @@ def load_deletes(job: RewriteJob, task: RewriteTask, io: FileIO, table: TableSch
 
 def _add_vectors(task: RewriteTask, io: FileIO, deleted: Mapping[str, RowBitmap]) -> None:
     seen: dict[str, set[int]] = {}
-    for part in task.inputs:
-        vectors = {n for n in part.deletes if task.deletes[n].kind is DeleteKind.VECTOR}
-        seen.setdefault(same_file_key(part.path), set()).update(vectors)
-    for key, numbers in seen.items():
+    for input_slice in task.inputs:
+        vectors = {n for n in input_slice.deletes if task.deletes[n].kind is DeleteKind.VECTOR}
+        seen.setdefault(input_slice.path, set()).update(vectors)
+    for path, numbers in seen.items():
         distinct = {(task.deletes[n].path, task.deletes[n].content_offset) for n in numbers}
         if len(distinct) > 1:
-            path = next(part.path for part in task.inputs if same_file_key(part.path) == key)
             raise InputFileError(path, f"{len(distinct)} deletion vectors apply to it, where only one is allowed")
         for number in sorted(numbers)[:1]:
-            deleted[key].add(read_vector(io, task.deletes[number]))
+            deleted[path].add(read_vector(io, task.deletes[number]))

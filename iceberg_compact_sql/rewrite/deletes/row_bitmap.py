@@ -1,4 +1,4 @@
-"""The deleted rows of one file: a bit a row, in blocks that exist only where something was deleted."""
+"""The deleted rows of one file: one bit for each row, in blocks that exist only where rows are deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class RowBitmap:
-    """A set of row positions that takes at most an eighth of a byte a row of the file, however many are added.
+    """A set of row positions that needs at most one bit for each row of the file, however many are added.
 
     >>> deleted = RowBitmap()
     >>> deleted.add(np.array([1, 70_000, 1]))
@@ -27,7 +27,7 @@ class RowBitmap:
         self._blocks: dict[int, np.ndarray[Any, np.dtype[np.uint8]]] = {}
 
     def add(self, positions: Positions) -> None:
-        """Add positions in any order, repeated ones too; negative ones name no row."""
+        """Add positions in any order, also repeated ones; negative ones are ignored."""
         if len(positions) == 0:
             return
         ordered = sorted_distinct(positions)
@@ -44,7 +44,7 @@ class RowBitmap:
             block[octets[first:last] % _BLOCK_BYTES] |= bits[first:last]
 
     def mask(self, first: int, rows: int) -> BoolMask | None:
-        """Which of the rows [first, first + rows) are in the set; None if none of them is."""
+        """Return which of the rows [first, first + rows) are in the set; None if none of them is."""
         last = first + rows
         found: BoolMask | None = None
         for block in range(first // _BLOCK_ROWS, (last + _BLOCK_ROWS - 1) // _BLOCK_ROWS):
@@ -59,7 +59,7 @@ class RowBitmap:
         return found
 
     def count(self, first: int, rows: int) -> int:
-        """How many of the rows [first, first + rows) are in the set."""
+        """Return how many of the rows [first, first + rows) are in the set."""
         mask = self.mask(first, rows)
         return 0 if mask is None else int(np.count_nonzero(mask))
 

@@ -1,4 +1,4 @@
-"""Deletion vectors: one blob of a puffin file, checked by length, magic and CRC before it is believed."""
+"""Deletion vectors: one blob of a Puffin file, checked by length, magic and CRC before it is used."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from iceberg_compact_sql.rewrite.deletes.row_bitmap import Positions
-from iceberg_compact_sql.rewrite.scan.inputs import InputFileError, naming_file, open_input
+from iceberg_compact_sql.rewrite.scan.inputs import InputFileError, input_errors, open_input
 from iceberg_compact_sql.table.model import LiveDelete
 
-_MAGIC = bytes.fromhex("d1d33964")
+MAGIC = bytes.fromhex("d1d33964")
 
 
 def read_vector(io: FileIO, delete: LiveDelete) -> Positions:
-    """The positions in a deletion vector; one that is damaged in any way is an `InputFileError`."""
+    """Return the positions in a deletion vector; raise `InputFileError` if it is damaged."""
     offset, size = delete.content_offset, delete.content_size_bytes
     if offset is None or size is None:
         raise InputFileError(delete.path, "the deletion vector's offset or size is not in the manifest")
-    with naming_file(delete.path), open_input(io, delete.path) as file:
+    with input_errors(delete.path), open_input(io, delete.path, delete.size_bytes) as file:
         blob = file.read_at(size, offset)
     if len(blob) != size:
         raise InputFileError(delete.path, f"the deletion vector at {offset} is cut off")
@@ -28,10 +28,10 @@ def read_vector(io: FileIO, delete: LiveDelete) -> Positions:
 
 
 def decode_vector(path: str, blob: bytes) -> Positions:
-    """Positions of a `deletion-vector-v1` blob: length, magic, 64-bit roaring bitmap, CRC-32 (spec of puffin)."""
+    """Return positions of a `deletion-vector-v1` blob: length, magic, 64-bit roaring bitmap, CRC-32 (Puffin spec)."""
     if len(blob) < 20 or int.from_bytes(blob[:4], "big") != len(blob) - 8:
         raise InputFileError(path, "the deletion vector's length does not match the manifest")
-    if blob[4:8] != _MAGIC:
+    if blob[4:8] != MAGIC:
         raise InputFileError(path, "the deletion vector does not start with its magic bytes")
     if zlib.crc32(blob[4:-4]) != int.from_bytes(blob[-4:], "big"):
         raise InputFileError(path, "the deletion vector's checksum is wrong")

@@ -1,1 +1,1 @@
-"""."""
+"""A data file as rows of the table's schema."""

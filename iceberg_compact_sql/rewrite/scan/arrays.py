@@ -1,4 +1,4 @@
-"""Arrow arrays put together from their parts, as the Parquet writer wants them."""
+"""Builds Arrow arrays from their parts, as the Parquet writer needs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BoolMask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def repeated(value: pa.Scalar, length: int) -> pa.Array:
-    """An array of one value; for null and for extension types too, which `pa.repeat` does not take."""
+    """Return an array of one repeated value; also for null and extension types, which `pa.repeat` refuses."""
     if not value.is_valid:
         return null_array(value.type, length)
     if isinstance(value.type, pa.BaseExtensionType):
@@ -21,7 +21,7 @@ def repeated(value: pa.Scalar, length: int) -> pa.Array:
 
 
 def null_array(kind: pa.DataType, length: int) -> pa.Array:
-    """`length` nulls; required children of a null struct hold fillers, since the writer refuses nulls there."""
+    """Return `length` nulls; required children of a null struct get fillers, since the writer refuses nulls there."""
     if not pa.types.is_struct(kind):
         if isinstance(kind, pa.BaseExtensionType):
             return kind.wrap_array(pa.nulls(length, kind.storage_type))
@@ -34,7 +34,7 @@ def null_array(kind: pa.DataType, length: int) -> pa.Array:
 
 
 def without_validity(array: pa.Array) -> pa.Array:
-    """The same slots, none of them null: only for children of slots that are null themselves."""
+    """Return the same array without nulls; only for children of null slots."""
     if isinstance(array, pa.ExtensionArray):
         return array.type.wrap_array(without_validity(array.storage))
     kind = array.type
@@ -48,24 +48,24 @@ def without_validity(array: pa.Array) -> pa.Array:
 
 
 def list_items(array: pa.Array) -> tuple[pa.Buffer, pa.Array]:
-    """Offsets from zero and just the items that this slice of a list or map array refers to."""
+    """Return offsets from zero, and only the items that this slice of a list or map array uses."""
     offsets = array.offsets.to_numpy(zero_copy_only=False)
     first, last = int(offsets[0]), int(offsets[-1])
     return pa.py_buffer((offsets - first).astype(np.int32)), array.values.slice(first, last - first)
 
 
 def validity(array: pa.Array) -> BoolMask | None:
-    """Which slots hold a value, or None if all do."""
+    """Return which slots hold a value, or None if all do."""
     return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
 def bitmap(valid: BoolMask | None) -> pa.Buffer | None:
-    """Arrow's validity buffer of a mask."""
+    """Return Arrow's validity buffer for a mask."""
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def sorted_distinct(numbers: Int64s) -> Int64s:
-    """The distinct numbers in order, by one sort: `np.unique` goes through a hash table and is several times slower."""
+    """Return the distinct numbers in order, by one sort: `np.unique` uses a hash table and is several times slower."""
     ordered = np.sort(numbers)
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])

@@ -1,4 +1,4 @@
-"""The table's schema in Arrow, with field ids at every level, as files are written and rows handed on."""
+"""The table's schema in Arrow, with field ids at every level."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _PLAIN: dict[type[IcebergType], pa.DataType] = {
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The schema in Arrow; strings, binaries and lists with 32-bit offsets, since batches are small."""
+    """Return the schema in Arrow; strings, binaries and lists with 32-bit offsets, since batches are small."""
     return pa.schema([arrow_field(field) for field in schema.fields])
 
 
 def arrow_field(field: NestedField, name: str | None = None) -> pa.Field:
-    """A field with its id as Parquet wants it, required exactly where the table says so."""
+    """Return a field with its Parquet field id, required exactly where the table's field is."""
     return pa.field(
         name or field.name,
         arrow_type(field.field_type),
@@ -66,7 +66,7 @@ def arrow_field(field: NestedField, name: str | None = None) -> pa.Field:
 
 
 def arrow_type(iceberg_type: IcebergType) -> pa.DataType:
-    """The Arrow type of an Iceberg type; types of later format versions raise `ProjectionError`."""
+    """Return the Arrow type of an Iceberg type; raise `ProjectionError` for types of later format versions."""
     if isinstance(iceberg_type, StructType):
         return pa.struct([arrow_field(child) for child in iceberg_type.fields])
     if isinstance(iceberg_type, ListType):

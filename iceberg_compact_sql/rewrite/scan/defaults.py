@@ -1,4 +1,9 @@
-"""What a column holds in a file that lacks it: its identity partition value, its initial default, or null."""
+"""Columns whose value is not in the file: identity partition columns, and columns that the file lacks.
+
+A file's partition value of an identity field is the value of its source column in every row of that file. Iceberg's
+readers (PartitionUtil.constantsMap, over the spec of the file itself) take it even if the file has the column with
+other values, as imported files may. So it comes first here too.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ from iceberg_compact_sql.rewrite.scan.inputs import ProjectionError
 
 
 def identity_values(spec: PartitionSpec, partition: Sequence[Any]) -> Mapping[int, Any]:
-    """Partition values by the id of the column that they are the very values of."""
+    """Return the values of identity partition fields by the id of their source column."""
     return {
         field.source_id: value
         for field, value in zip(spec.fields, partition, strict=False)
@@ -27,7 +32,7 @@ def identity_values(spec: PartitionSpec, partition: Sequence[Any]) -> Mapping[in
 
 
 def missing_column(field: NestedField, identity: Mapping[int, Any]) -> pa.Scalar:
-    """The one value of a column that a file lacks, in the order of the spec's column projection rules.
+    """Return the value of a column that a file lacks, by the specification's section "Column Projection".
 
     A null partition value counts as no value only for a required column; a required column without any value is an
     error, since the table's readers would fail on it too.
@@ -43,9 +48,9 @@ def missing_column(field: NestedField, identity: Mapping[int, Any]) -> pa.Scalar
 
 
 def constant(value: Any, kind: pa.DataType) -> pa.Scalar:
-    """A scalar of an Arrow type from what manifests and schemas hold: numbers since 1970, or Python's own objects."""
+    """Return an Arrow scalar of a value from manifests and schemas: numbers since 1970, or Python objects."""
     if value is None:
-        # Arrow makes no null scalar of a type with a uuid inside.
+        # Arrow cannot make a null scalar of a type that contains a uuid.
         return null_array(kind, 1)[0]
     if isinstance(kind, pa.BaseExtensionType):
         storage = value.bytes if isinstance(value, uuid.UUID) else value

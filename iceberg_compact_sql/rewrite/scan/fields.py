@@ -10,11 +10,12 @@ from pyiceberg.table.name_mapping import MappedField, NameMapping
 
 from iceberg_compact_sql.rewrite.scan.arrow_types import FIELD_ID_KEY
 from iceberg_compact_sql.rewrite.scan.inputs import ProjectionError
+from iceberg_compact_sql.table.properties import NAME_MAPPING
 
 
 @dataclass(frozen=True, slots=True)
 class FileField:
-    """A column, struct child, list element, map key or map value of a file; no id: it is in no schema of the table."""
+    """A column, struct child, list element, map key or map value of a file; no id: the table does not have it."""
 
     field_id: int | None
     name: str
@@ -27,7 +28,7 @@ class FileField:
 
 
 def file_fields(schema: pa.Schema, mapping: NameMapping | None) -> tuple[FileField, ...]:
-    """The file's columns with their ids; a file without ids is read by the name mapping, and refused without one.
+    """Return the file's columns with their ids; a file without ids needs the name mapping.
 
     Any id in the file makes it a file with ids (as in Iceberg's Java readers): its columns without an id are then
     unknown to the table. Two columns with one id are refused.
@@ -38,14 +39,14 @@ def file_fields(schema: pa.Schema, mapping: NameMapping | None) -> tuple[FileFie
         fields = tuple(_with_mapped_ids(field, mapping.root) for field in schema)
     else:
         raise ProjectionError(
-            "its columns carry no field ids and the table has no 'schema.name-mapping.default' to resolve them by name"
+            f"its columns carry no field ids and the table has no '{NAME_MAPPING.name}' to resolve them by name"
         )
     _refuse_duplicates(fields)
     return fields
 
 
 def children_of(field: pa.Field) -> list[pa.Field]:
-    """Fields below a field: of a struct all, of a list its element, of a map key and value."""
+    """Return the fields below a field: all of a struct, the element of a list, key and value of a map."""
     kind = plain_type(field.type)
     if pa.types.is_struct(kind):
         return [kind.field(i) for i in range(kind.num_fields)]
@@ -67,12 +68,12 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type under an Arrow extension, which files written by pyarrow may declare in their metadata."""
+    """Return the storage type of an Arrow extension type, which files of pyarrow may declare."""
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def walk(fields: Iterable[FileField]) -> Iterator[FileField]:
-    """All fields of the tree, parents first."""
+    """Yield all fields of the tree, parents first."""
     for field in fields:
         yield field
         yield from walk(field.children)
@@ -92,9 +93,9 @@ def _with_own_ids(field: pa.Field) -> FileField:
 
 
 def _with_mapped_ids(field: pa.Field, mapped: Sequence[MappedField], role: str | None = None) -> FileField:
-    # Lists and maps are mapped under the names of the spec, whatever the file calls their repeated fields.
-    found = next((m for name in (role, field.name) if name is not None for m in mapped if name in m.names), None)
-    below = found.fields if found is not None else []
+    # Name mappings use the specification's names for list and map fields, whatever the file calls them.
+    mapping = next((m for name in (role, field.name) if name is not None for m in mapped if name in m.names), None)
+    below = mapping.fields if mapping is not None else []
     kind = plain_type(field.type)
     roles: list[str | None]
     if pa.types.is_map(kind):
@@ -104,7 +105,7 @@ def _with_mapped_ids(field: pa.Field, mapped: Sequence[MappedField], role: str |
     else:
         roles = [None] * len(children_of(field))
     children = tuple(_with_mapped_ids(c, below, r) for c, r in zip(children_of(field), roles, strict=True))
-    return FileField(found.field_id if found is not None else None, field.name, field, children)
+    return FileField(mapping.field_id if mapping is not None else None, field.name, field, children)
 
 
 def _refuse_duplicates(fields: Iterable[FileField]) -> None:

@@ -1,4 +1,4 @@
-"""Opening input files by their exact path, and the one error that names a file that cannot be read."""
+"""Opens input files by their exact path; errors name the file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
-from iceberg_compact_sql.storage.exact_files import open_stored
+from iceberg_compact_sql.rewrite.scan.read_ahead import SMALL_FILE_BYTES, read_ahead
+from iceberg_compact_sql.storage.stores import stores_of
 
 
 class InputFileError(Exception):
-    """A file cannot be read as the table says: corrupt, truncated, missing, encrypted, or of a foreign schema."""
+    """A file cannot be read under the table's schema: corrupt, truncated, missing, encrypted, or of another schema."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -29,19 +30,25 @@ class ProjectionError(ValueError):
     """A file's columns cannot be read under the table's schema; the text says which column and why."""
 
 
-def open_input(io: FileIO, path: str) -> pa.NativeFile:
-    """A random-access file at exactly `path`; missing or unreadable files raise `InputFileError`.
+def open_input(io: FileIO, path: str, size_bytes: int) -> pa.NativeFile:
+    """Open a random-access file at exactly `path`; raise `InputFileError` if it is missing or unreadable.
+
+    `size_bytes` is the size that the manifest gives: a small file on a remote store is read with one request.
 
     pyiceberg parses locations as URLs and so cuts them at `#` and `?`, which are legal in object names: reading by
     its own `new_input` could open another object. Here the text after the authority is taken as it is.
     """
-    with naming_file(path):
-        return open_stored(io, path)
+    with input_errors(path):
+        ahead = read_ahead()
+        content = ahead.take(path) if ahead is not None else None
+        if content is None and size_bytes <= SMALL_FILE_BYTES:
+            content = stores_of(io).read_small(path, SMALL_FILE_BYTES)
+        return stores_of(io).open_input(path) if content is None else pa.BufferReader(content)
 
 
 @contextlib.contextmanager
-def naming_file(path: str) -> Iterator[None]:
-    """Turn what goes wrong while a file is read into an `InputFileError` that names it."""
+def input_errors(path: str) -> Iterator[None]:
+    """Turn errors of reading a file into an `InputFileError` that names it."""
     try:
         yield
     except InputFileError:
@@ -60,7 +67,7 @@ def _reason(error: Any) -> str:
 
 
 def open_parquet(file: pa.NativeFile, **options: Any) -> pq.ParquetFile:
-    """A Parquet file whose pages are checked by their CRC where they have one, as Java's writers give them.
+    """Open a Parquet file; pages with a CRC, as Java's writers add them, are checked.
 
     INT96 times are read as microseconds, which no date of theirs can overflow.
     """

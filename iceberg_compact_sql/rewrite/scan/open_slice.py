@@ -1,4 +1,4 @@
-"""One input slice, opened: its row groups, its columns by field id, and bounded batches of chosen columns."""
+"""An open input slice: its row groups, its columns by field id, and bounded batches of chosen columns."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from iceberg_compact_sql.rewrite.scan.fields import FileField, children_of, file
 from iceberg_compact_sql.rewrite.scan.inputs import (
     InputFileError,
     ProjectionError,
-    naming_file,
+    input_errors,
     open_input,
     open_parquet,
 )
 from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob
 
-# Larger row groups are read page by page; smaller ones by coalesced reads, which object stores reward.
+# Larger row groups are read page by page; smaller ones by coalesced reads, which are faster on object stores.
 _BUFFERED_FROM_BYTES = 64 * 1024**2
 _BUFFER_BYTES = 1024**2
 _BATCH_BYTES = 16 * 1024**2
@@ -38,7 +38,7 @@ _BATCH_ROWS = 128 * 1024
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What of a job decides how columns are resolved, parsed once."""
+    """The parts of a job that decide how columns are resolved, parsed once."""
 
     schema: Schema
     specs: Mapping[int, PartitionSpec]
@@ -58,7 +58,7 @@ class TableSchema:
 
 @dataclass(frozen=True, slots=True)
 class RowGroupRange:
-    """A row group of a slice and the file's row number that it starts at."""
+    """A row group of a slice, with the row number in the file of its first row."""
 
     index: int
     rows: int
@@ -68,20 +68,20 @@ class RowGroupRange:
     buffered: bool = field(default=False)
 
 
-class DataFile:
-    """An open Parquet file; whatever cannot be read raises `InputFileError` with its path.
+class OpenSlice:
+    """An open Parquet file; anything that cannot be read raises `InputFileError` with its path.
 
-    `footer` is the footer's tree and where it starts, or what keeps it from being walked. Reading is thread-safe: each
-    row group is decoded by a reader of its own over the one open file.
+    `footer` is the parsed footer and its offset, or the error that prevents parsing. Reading is thread-safe: each row
+    group is decoded by its own reader over the same open file.
     """
 
-    def __init__(self, io: FileIO, table: TableSchema, part: InputSlice) -> None:
-        self.path = part.path
+    def __init__(self, io: FileIO, table: TableSchema, input_slice: InputSlice) -> None:
+        self.path = input_slice.path
         self.table = table
-        self.slice = part
-        self.file = open_input(io, part.path)
+        self.slice = input_slice
+        self.file = open_input(io, input_slice.path, input_slice.size_bytes)
         try:
-            with naming_file(part.path):
+            with input_errors(input_slice.path):
                 self._refuse_encrypted()
                 parquet = open_parquet(self.file)
                 self.metadata: pq.FileMetaData = parquet.metadata
@@ -90,10 +90,10 @@ class DataFile:
                 self.fields: tuple[FileField, ...] = file_fields(self.arrow_schema, table.mapping)
                 self.footer = _footer_of(self.file)
                 self.chunks = ChunkFacts(self.footer[0]) if isinstance(self.footer, tuple) else None
-                spec = table.specs.get(part.spec_id)
+                spec = table.specs.get(input_slice.spec_id)
                 if spec is None:
-                    raise ProjectionError(f"its partition spec {part.spec_id} is unknown")
-                self.identity: Mapping[int, Any] = identity_values(spec, part.partition)
+                    raise ProjectionError(f"its partition spec {input_slice.spec_id} is unknown")
+                self.identity: Mapping[int, Any] = identity_values(spec, input_slice.partition)
                 self.row_groups = tuple(self._row_groups())
         except BaseException:
             self.file.close()
@@ -101,7 +101,7 @@ class DataFile:
 
     @cached_property
     def own_ids(self) -> bool:
-        """Whether the ids are in the file, rather than given by the name mapping."""
+        """Whether the field ids are in the file and not from the name mapping."""
 
         def any_id(arrow: pa.Field) -> bool:
             return FIELD_ID_KEY in (arrow.metadata or {}) or any(any_id(child) for child in children_of(arrow))
@@ -111,14 +111,14 @@ class DataFile:
     def batches(
         self, row_group: RowGroupRange, names: Sequence[str], dictionaries: Sequence[str] = ()
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Top-level columns of a row group in small batches, each with its first row's number in the file.
+        """Yield top-level columns of a row group in small batches, each with the row number of its first row.
 
-        The rows that come out are counted: fewer or more than the footer says are an error.
+        The rows are counted: a number other than the footer's raises InputFileError.
         """
         if not names:
             yield from self._empty_batches(row_group)
             return
-        with naming_file(self.path):
+        with input_errors(self.path):
             parquet = open_parquet(
                 self.file,
                 metadata=self.metadata,
@@ -133,9 +133,9 @@ class DataFile:
                 yield row, batch
                 row += batch.num_rows
             if row != end:
-                found = row - row_group.first_row
+                rows = row - row_group.first_row
                 raise InputFileError(
-                    self.path, f"row group {row_group.index} holds {found} rows, its footer says {row_group.rows}"
+                    self.path, f"row group {row_group.index} holds {rows} rows, its footer says {row_group.rows}"
                 )
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class DataFile:
         end = self.slice.end
         for index in range(self.metadata.num_row_groups):
             group = self.metadata.row_group(index)
-            # In a footer that cannot be walked the places are not known: the first slice takes all its row groups.
+            # If the footer cannot be parsed, the offsets are unknown: the first slice takes all row groups.
             start, compressed = self.chunks.extent(index) if self.chunks else (0, max(0, group.total_byte_size))
             if group.num_rows and start >= self.slice.start and (end is None or start < end):
                 row_bytes = max(1, group.total_byte_size // group.num_rows)

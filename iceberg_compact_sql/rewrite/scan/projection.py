@@ -47,7 +47,7 @@ class _Column:
 
 
 class Projection:
-    """How batches of one file become batches of the table; built once a file, checked against every batch."""
+    """Converts batches of one file to the table's schema; built once for each file, checked against every batch."""
 
     def __init__(
         self,
@@ -60,11 +60,10 @@ class Projection:
     ) -> None:
         builder = _Builder(identity, format_version, dictionaries)
         self._columns = builder.columns(schema.fields, fields)
-        self.missing_ids = frozenset(builder.missing_ids)
         self.schema = pa.schema([column.field for column in self._columns])
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows in the table's schema; strings may stay dictionaries if that was asked for."""
+        """Return the same rows in the table's schema; strings may stay dictionaries if requested."""
         sources = batch.columns
         arrays = [column.read(sources, batch.num_rows) for column in self._columns]
         for column, array in zip(self._columns, arrays, strict=True):
@@ -84,16 +83,15 @@ class _Builder:
         self.identity = identity
         self.format_version = format_version
         self.dictionaries = dictionaries
-        self.missing_ids: set[int] = set()
 
     def columns(self, wanted: Iterable[NestedField], fields: Sequence[FileField], depth: int = 0) -> list[_Column]:
         by_id = {field.field_id: i for i, field in enumerate(fields) if field.field_id is not None}
         columns = []
         for field in wanted:
             target = arrow_field(field)
-            source = by_id.get(field.field_id)
+            # An identity partition value replaces the file's values, as in Iceberg's readers.
+            source = by_id.get(field.field_id) if field.field_id not in self.identity else None
             if source is None:
-                self.missing_ids.add(field.field_id)
                 columns.append(_Column(target, None, None, missing_column(field, self.identity)))
             else:
                 columns.append(_Column(target, source, self.converter(field, fields[source], depth), None))
@@ -122,7 +120,7 @@ class _Builder:
         return leaf_converter(field.name, source.type, target, format_version=self.format_version)
 
     def _check_id(self, field: NestedField, source: FileField) -> None:
-        # A list has one element whatever its id; another id there means that the outer id was given to another column.
+        # A list has one element. Another id there means that the outer id belongs to another column.
         if source.field_id is not None and source.field_id != field.field_id:
             raise ProjectionError(
                 f"the {field.name} of a list or map has the field id {source.field_id}, the table says {field.field_id}"
@@ -132,7 +130,7 @@ class _Builder:
 def _struct_converter(target: pa.DataType, columns: Sequence[_Column]) -> Converter:
     def convert(array: pa.Array) -> pa.Array:
         array = _storage(array)
-        # `field` respects the slice that the array may be, and leaves the parent's nulls to the parent.
+        # `field` respects the array's slice and does not apply the parent's nulls.
         sources = [array.field(i) for i in range(array.type.num_fields)]
         children = [column.read(sources, len(array)) for column in columns]
         valid = validity(array)
@@ -179,7 +177,7 @@ def _storage(array: pa.Array) -> pa.Array:
 
 
 def _required(name: str, child: pa.Array, valid: BoolMask | None) -> pa.Array:
-    """A required child without its nulls, which are in order only where the whole struct is null."""
+    """Return a required child without its nulls, which are valid only where the whole struct is null."""
     absent = child.is_null().to_numpy(zero_copy_only=False)
     if valid is None or bool((absent & valid).any()):
         raise ProjectionError(f"the required field '{name}' holds nulls")

@@ -1,4 +1,4 @@
-"""Whether a file's row groups may be copied as they are: its columns are those of the table today."""
+"""Whether row groups of a file may be copied: its columns must be the table's current ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _PHYSICAL: dict[type[IcebergType], str] = {
 _LOGICAL: dict[type[IcebergType], str] = {DateType: "Date", StringType: "String", UUIDType: "UUID"}
 
 
-def misfit(
+def no_copy_reason(
     table: Schema,
     fields: Sequence[FileField],
     parquet: pq.ParquetSchema,
@@ -59,7 +59,7 @@ def misfit(
     own_ids: bool,
     identity: Mapping[int, Any],
 ) -> str | None:
-    """Why row groups of the file may not be copied, or None if they may.
+    """Return why row groups of the file may not be copied, or None if they may.
 
     They may if every column of the file is one of the table's, with its id, name and exact Parquet type, and if
     columns that the file lacks read as null. Dropped columns do not fit, so that dropped data goes.
@@ -120,7 +120,7 @@ def _field_misfit(
     if index is None:
         return "the file's columns are laid out in an unusual way"
     column = parquet.column(index)
-    # A path of another depth means a list without its middle level, or a name with dots: leave both to decoding.
+    # A path of another depth means a list without its middle level, or a name with dots: decode both.
     parts = column.path.split(".")
     if len(parts) != len(path) or any(want not in ("*", part) for want, part in zip(path, parts, strict=True)):
         return f"column '{field.name}' is laid out in an unusual way"
@@ -140,7 +140,7 @@ def _below_misfit(
     for field, child in zip(wanted, source.children, strict=True):
         if child.field_id != field.field_id:
             return f"the {field.name} of column '{source.name}' lacks its field id"
-        # The names of the repeated group and of its members are the writer's choice.
+        # Writers choose the names of the repeated group and of its members.
         reason = _field_misfit(field, child, (*path, "*", "*"), parquet, leaves, identity)
         if reason is not None:
             return reason
@@ -148,7 +148,7 @@ def _below_misfit(
 
 
 def _type_fits(kind: IcebergType, column: Any) -> bool:
-    """Exactly the physical and logical type that Iceberg's spec gives for writing the type in Parquet."""
+    """Return the physical and logical Parquet type that Iceberg's specification gives for the type."""
     logical = json.loads(column.logical_type.to_json())
     name = logical.get("Type")
     if isinstance(kind, DecimalType):

@@ -1,4 +1,4 @@
-"""Reading the values of one leaf column as the table's type: the promotions of Iceberg's spec, and nothing lossy."""
+"""Reads the values of a leaf column as the table's type: the promotions of Iceberg's specification, never lossy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from iceberg_compact_sql.format_versions import rules_of
 from iceberg_compact_sql.rewrite.scan.fields import plain_type
 from iceberg_compact_sql.rewrite.scan.inputs import ProjectionError
 
@@ -19,7 +20,7 @@ _WIDENED_INTEGERS = {
 
 
 def leaf_converter(name: str, source: pa.DataType, target: pa.DataType, *, format_version: int) -> Converter:
-    """A function that reads arrays of `source` as `target`; what the spec does not allow raises `ProjectionError`.
+    """Return a function that reads arrays of `source` as `target`; raise `ProjectionError` if the spec forbids it.
 
     Values never change: a widening is exact, and a conversion of units that would lose digits fails when it runs.
     """
@@ -46,7 +47,7 @@ def leaf_converter(name: str, source: pa.DataType, target: pa.DataType, *, forma
     elif pa.types.is_timestamp(target):
         if pa.types.is_timestamp(source):
             return _timestamps(source, target)
-        if pa.types.is_date32(source) and target.tz is None and format_version >= 3:
+        if pa.types.is_date32(source) and target.tz is None and rules_of(format_version).date_becomes_timestamp:
             return _cast(target)
     elif (pa.types.is_time(target) and pa.types.is_time(source)) or (
         pa.types.is_date32(target) and pa.types.is_date64(source)
@@ -81,7 +82,7 @@ def _cast(target: pa.DataType) -> Converter:
 
 
 def _timestamps(source: pa.DataType, target: pa.DataType) -> Converter:
-    """Change the unit exactly; the zone is a label only: Iceberg reads the stored instant either way."""
+    """Change the unit exactly. The time zone is only a label: Iceberg reads the stored instant in both cases."""
     unit_changed = pa.timestamp(target.unit, tz=source.tz)
 
     def convert(array: pa.Array) -> pa.Array:
@@ -104,7 +105,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _bytes(source: pa.DataType, target: pa.DataType) -> Converter:
-    """Strings and binaries with other offsets or another label; the bytes stay, so none are validated."""
+    """Return strings and binaries with other offsets or another type; the bytes stay, so they are not validated."""
 
     def convert(array: pa.Array) -> pa.Array:
         if pa.types.is_string_view(source) or pa.types.is_large_string(source):

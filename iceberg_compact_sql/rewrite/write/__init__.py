@@ -1,1 +1,1 @@
-"""."""
+"""Rows and row groups into data files."""

@@ -1,4 +1,4 @@
-"""Column bounds for manifests out of Parquet statistics: converted, cut short, and still bounds afterwards.
+"""Column bounds for manifests from Parquet statistics: converted and truncated, but still bounds.
 
 >>> upper_string("abc\\U0010ffff".encode(), 4), upper_string("abcd".encode(), 3)
 (b'abc\\xf4\\x8f\\xbf\\xbf', b'abd')
@@ -35,6 +35,7 @@ from pyiceberg.types import (
 )
 
 from iceberg_compact_sql.parquet.schema import LeafColumn
+from iceberg_compact_sql.parquet.uuid_order import uuid_orders_agree
 
 _LAST_CODE_POINT = 0x10FFFF
 _NANOS_PER_UNIT = {"MILLIS": 1_000_000, "MICROS": 1_000, "NANOS": 1}
@@ -65,8 +66,10 @@ class BoundCodec:
 
     parse: Callable[[bytes], Any]
     encode: Callable[[Any, bool, int | None], bytes | None]
-    # Statistics that were cut short by the writer are still bounds of bytes, but not of numbers in bytes.
+    # Statistics that the writer truncated are still bounds of bytes, but not of numbers stored as bytes.
     needs_exact: bool = False
+    # Whether two values may be the bounds of a file; False when a known reader would read another range.
+    usable: Callable[[Any, Any], bool] = lambda least, greatest: True
 
 
 def bound_codec(leaf: LeafColumn, target: IcebergType) -> BoundCodec | None:
@@ -82,7 +85,9 @@ def bound_codec(leaf: LeafColumn, target: IcebergType) -> BoundCodec | None:
     if isinstance(target, FixedType) and physical == "FIXED_LEN_BYTE_ARRAY" and leaf.type_length == len(target):
         return BoundCodec(bytes, _encode_binary) if logical[0] is None else None
     if kind is UUIDType and physical == "FIXED_LEN_BYTE_ARRAY" and leaf.type_length == 16:
-        return BoundCodec(_exactly(16), lambda value, upper, length: bytes(value), needs_exact=True)
+        return BoundCodec(
+            _exactly(16), lambda value, upper, length: bytes(value), needs_exact=True, usable=uuid_orders_agree
+        )
     if physical not in _SIGNED_PHYSICAL or kind not in _PACKED:
         return None
     if kind in (TimeType, TimestampType, TimestamptzType, *_NANO_TYPES):
@@ -162,7 +167,7 @@ def _packed(kind: type[IcebergType]) -> Callable[[Any, bool, int | None], bytes 
 
     def encode(value: Any, upper: bool, length: int | None) -> bytes | None:
         if isinstance(value, float) and value == 0.0:
-            # Writers differ in which zero they keep: the wider one is right for all.
+            # Writers differ in which zero they keep: use the wider bound.
             value = 0.0 if upper else -0.0
         try:
             return layout.pack(value)

@@ -17,7 +17,7 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.t
 
 
 class TableDigest:
-    """Takes batches of one table in order; equal digests mean equal rows in equal order.
+    """Digests batches of one table in order; equal digests mean equal rows in equal order.
 
     Validity, list lengths and values count, floats bit by bit. Chunk borders, slices, dictionaries, 32 or 64 bit
     offsets and whatever lies under a null do not.
@@ -72,7 +72,7 @@ class _Column:
             if block.null_count:
                 where = np.flatnonzero(block.is_null().to_numpy(zero_copy_only=False)) + self._rows
                 self._nulls.update(where.astype(np.int64, copy=False).data)
-                # Arrow cannot make the empty array of types with a uuid inside: a slice of the block does for it.
+                # Arrow cannot make an empty array of types that contain a uuid: use an empty slice instead.
                 present = block.slice(0, 0) if block.null_count == len(block) else block.drop_null()
             self._rows += len(block)
             if len(present):

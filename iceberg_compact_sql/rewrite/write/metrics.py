@@ -84,7 +84,7 @@ def file_metrics(
         if not mode.counts:
             continue
         values[field_id] = sum(chunk.need(5, I64) for chunk in chunks)
-        null_counts = [_null_count(chunk, leaf) for chunk in chunks]
+        null_counts = [chunk_nulls(chunk, leaf) for chunk in chunks]
         if None not in null_counts:
             nulls[field_id] = sum(count for count in null_counts if count is not None)
         codec = bound_codec(leaf, field.field_type) if mode.bounds and not leaf.repeated else None
@@ -162,7 +162,27 @@ def _children(container: IcebergType) -> StructType:
     return StructType()
 
 
-def _null_count(chunk: Struct, leaf: LeafColumn) -> int | None:
+def chunk_values(chunk: Struct) -> int:
+    """How many values a column chunk holds, nulls included."""
+    count: int = chunk.need(5, I64)
+    return count
+
+
+def chunk_extremes(
+    footer: ParquetFooter, leaf: LeafColumn, chunk: Struct, kind: IcebergType
+) -> tuple[bytes | None, bytes | None] | None:
+    """The least and greatest value of one column chunk as bounds of the column's type, not cut short."""
+    codec = bound_codec(leaf, kind)
+    found = _extremes(footer, leaf, [chunk], codec) if codec is not None else None
+    return (
+        None
+        if codec is None or found is None
+        else (codec.encode(found[0], False, None), codec.encode(found[1], True, None))
+    )
+
+
+def chunk_nulls(chunk: Struct, leaf: LeafColumn) -> int | None:
+    """How many nulls a column chunk holds, or None if its statistics do not say it."""
     if not leaf.optional:
         return 0
     statistics = chunk.get(12, STRUCT)
@@ -175,21 +195,21 @@ def _extremes(
 ) -> tuple[Any, Any] | None:
     """The least and greatest value over all row groups; None unless each one with values states both."""
     order = _TYPE_ORDER if footer.column_orders is None else footer.column_orders[leaf.index]
-    # Without column orders nobody knows what min_value and max_value mean; the deprecated fields do not need them.
+    # Without column orders the order of min_value and max_value is unknown; the deprecated fields do not need one.
     known_order = footer.column_orders is not None and (
         order == _TYPE_ORDER or (order == _TOTAL_ORDER and leaf.physical in ("FLOAT", "DOUBLE"))
     )
     least: Any = None
     greatest: Any = None
     for chunk in chunks:
-        if _null_count(chunk, leaf) == chunk.need(5, I64):
+        if chunk_nulls(chunk, leaf) == chunk_values(chunk):
             continue
         stated = _stated(chunk, leaf, known_order, codec)
         if stated is None:
             return None
         least = stated[0] if least is None else min(least, stated[0])
         greatest = stated[1] if greatest is None else max(greatest, stated[1])
-    return None if least is None else (least, greatest)
+    return None if least is None or not codec.usable(least, greatest) else (least, greatest)
 
 
 def _stated(chunk: Struct, leaf: LeafColumn, known_order: bool, codec: BoundCodec) -> tuple[Any, Any] | None:

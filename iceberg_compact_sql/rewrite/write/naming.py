@@ -13,6 +13,14 @@ from pyiceberg.table.locations import LocationProvider, load_location_provider
 from pyiceberg.typedef import Record
 
 from iceberg_compact_sql.rewrite.task import RewriteJob
+from iceberg_compact_sql.table.properties import (
+    DATA_PATH,
+    FOLDER_STORAGE_PATH,
+    JAVA_LOCATION_PROVIDER,
+    OBJECT_STORAGE_ENABLED,
+    OBJECT_STORAGE_PATH,
+    PYTHON_LOCATION_PROVIDER,
+)
 
 
 class _TypedPartition(PartitionKey):
@@ -48,22 +56,21 @@ class OutputNames:
 def location_provider(table_location: str, properties: Mapping[str, str]) -> LocationProvider:
     """pyiceberg's provider; the older names of the data folder are honoured too, as Java does."""
     effective = dict(properties)
-    if "write.data.path" not in effective:
-        older = ["write.folder-storage.path"]
-        if effective.get("write.object-storage.enabled", "false").lower() == "true":
-            older.insert(0, "write.object-storage.path")
-        for name in older:
-            if name in effective:
-                effective["write.data.path"] = effective[name]
-                break
+    if DATA_PATH.name not in effective:
+        older = [FOLDER_STORAGE_PATH]
+        if OBJECT_STORAGE_ENABLED.of(effective):
+            older.insert(0, OBJECT_STORAGE_PATH)
+        folder = next((effective[path.name] for path in older if path.name in effective), None)
+        if folder is not None:
+            effective[DATA_PATH.name] = folder
     return load_location_provider(table_location, effective)
 
 
 def layout_notes(properties: Mapping[str, str]) -> tuple[str, ...]:
     """What of the table's layout cannot be honoured here."""
-    if "write.location-provider.impl" in properties and "write.py-location-provider.impl" not in properties:
+    if JAVA_LOCATION_PROVIDER.name in properties and PYTHON_LOCATION_PROVIDER.name not in properties:
         return (
-            "'write.location-provider.impl' names a Java class and was not used: files went to the default layout.",
+            f"'{JAVA_LOCATION_PROVIDER.name}' names a Java class and was not used: files went to the default layout.",
         )
     return ()
 
@@ -76,7 +83,7 @@ def partition_folder(spec: PartitionSpec, schema: Schema, values: tuple[Any, ...
         try:
             text = field.transform.to_human_string(kind.field_type, value=value)
         except (TypeError, ValueError, AttributeError, NotImplementedError):
-            # The folder is for people; readers go by the manifest.
+            # The folder name is for people; readers use the manifest.
             text = value.hex() if isinstance(value, bytes) else str(value)
         parts.append(f"{quote_plus(field.name, safe='')}={quote_plus(text, safe='')}")
     return "/".join(parts)

@@ -1,4 +1,4 @@
-"""All files that a task writes: by partition, and by Parquet schema where copied row groups keep an older one."""
+"""The files that a task writes: by partition, and by Parquet schema where copied row groups keep an older one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from iceberg_compact_sql.parquet.footer import ParquetFooter
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.task import OutputFile, RewriteJob
 from iceberg_compact_sql.rewrite.write.output_file import RollingOutput, TaskFiles
-from iceberg_compact_sql.rewrite.write.row_groups import EncodedPiece
-from iceberg_compact_sql.table.partitions import partition_key
+from iceberg_compact_sql.rewrite.write.row_groups import EncodedRowGroup
+from iceberg_compact_sql.table.partition_keys import exact_partition_key
 
 # An open file costs a handle, and some MB of buffers on object stores.
 _MAX_OPEN_FILES = 100
 
 
 class TaskOutputs:
-    """Takes row groups and encoded pieces; leaving the block without `finish` leaves unfinished files behind.
+    """Writes copied and encoded row groups; leaving the block without `finish` leaves unfinished files behind.
 
-    `partition` is None if the rows are spread: then nobody knows how many will come for a partition, and its files
+    `partition` is None if the rows are split by partition. Their number for each partition is then unknown, and files
     roll at the target size.
     """
 
@@ -34,23 +34,23 @@ class TaskOutputs:
         self._outputs: dict[Hashable, RollingOutput] = {}
 
     def append(self, source: Any, footer: ParquetFooter, index: int) -> int:
-        """Copy a row group of an input; returns the bytes copied."""
+        """Copy a row group of an input; return the bytes copied."""
         assert self._partition is not None
         copied_bytes = self._output(self._partition, footer, copying=True).append(source, footer, index)
         self._forecast.copied(footer.row_groups[index].compressed_bytes)
         return copied_bytes
 
-    def append_piece(self, piece: EncodedPiece, partition: tuple[Any, ...]) -> None:
-        self._output(partition, piece.footer, copying=False).append_piece(piece)
+    def append_encoded(self, row_group: EncodedRowGroup, partition: tuple[Any, ...]) -> None:
+        self._output(partition, row_group.footer, copying=False).append_encoded(row_group)
 
     def finish(self) -> tuple[OutputFile, ...]:
-        """Close every file; what is returned is complete and proved."""
+        """Close every file; return complete and proved files."""
         for output in self._outputs.values():
             output.close()
         return tuple(file for output in self._outputs.values() for file in output.finished)
 
     def _output(self, partition: tuple[Any, ...], footer: ParquetFooter, *, copying: bool) -> RollingOutput:
-        key = (partition_key(partition), footer.signature)
+        key = (exact_partition_key(partition), footer.signature)
         output = self._outputs.pop(key, None)
         if output is None:
             if sum(other.is_open for other in self._outputs.values()) >= _MAX_OPEN_FILES:
@@ -61,7 +61,7 @@ class TaskOutputs:
                 share_bytes=lambda: self._share_bytes(copying=copying),
                 max_file_bytes=self._job.max_file_bytes,
             )
-        # The one used last stands at the end.
+        # Keep the files in order of their last use.
         self._outputs[key] = output
         return output
 

@@ -16,15 +16,14 @@ from iceberg_compact_sql.parquet.footer import ParquetFooter
 from iceberg_compact_sql.parquet.joiner import CopiedRange, RowGroupJoiner, verify_copied
 from iceberg_compact_sql.rewrite.task import OutputFile
 from iceberg_compact_sql.rewrite.write.metrics import file_metrics
-from iceberg_compact_sql.rewrite.write.row_groups import EncodedPiece, ProofError
-from iceberg_compact_sql.storage.exact_files import ByteSink, open_sink, open_stored, stored_bytes
-
-CREATED_BY = "iceberg-compact-sql version 0.1.0"
+from iceberg_compact_sql.rewrite.write.row_groups import EncodedRowGroup, ProofError
+from iceberg_compact_sql.storage.protocol import ByteSink, discard, is_proved
+from iceberg_compact_sql.storage.stores import stores_of
 
 
 @dataclass(slots=True)
 class TaskFiles:
-    """What a task's files have in common, and the list of every path that it ever opened for writing."""
+    """What all files of a task share, and every path that the task opened for writing."""
 
     io: FileIO
     schema: Schema
@@ -36,19 +35,19 @@ class TaskFiles:
 
 
 class OpenOutput:
-    """One file being written: row groups are appended as they are, the footer comes last."""
+    """A file being written: row groups are appended unchanged, the footer is written last."""
 
     def __init__(self, files: TaskFiles, partition: tuple[Any, ...], base: ParquetFooter) -> None:
         self._files = files
         self._partition = partition
         self.path = files.new_path(partition)
-        # Before the first byte: whatever happens from here on, the path is known to the clean-up.
+        # Record the path before the first byte, so that the clean-up knows it.
         files.created.append(self.path)
         events.reach("rewrite.write", path=self.path)
-        self._sink: ByteSink = open_sink(files.io, self.path)
+        self._sink: ByteSink = stores_of(files.io).open_output(self.path)
         self._closed = False
         try:
-            self._joiner = RowGroupJoiner(self._sink, base, created_by=CREATED_BY)
+            self._joiner = RowGroupJoiner(self._sink, base)
         except BaseException:
             self.abandon()
             raise
@@ -60,19 +59,23 @@ class OpenOutput:
         return self._joiner.position
 
     def append(self, source: Any, footer: ParquetFooter, index: int) -> int:
-        """Copy a row group of another file; the file's NaN counts are then unknown. Returns bytes copied."""
+        """Copy a row group of another file; the file's NaN counts are then unknown. Return the bytes copied."""
         self._nan_counts = None
         copied = self._joiner.copy(source, footer, [index])
         self._ranges.append(copied)
         return copied.length
 
-    def append_piece(self, piece: EncodedPiece) -> None:
+    def append_encoded(self, row_group: EncodedRowGroup) -> None:
         if self._nan_counts is not None:
-            self._nan_counts.update(piece.nan_counts)
-        self._ranges.append(self._joiner.copy(pa.BufferReader(piece.buffer), piece.footer, [0]))
+            self._nan_counts.update(row_group.nan_counts)
+        self._ranges.append(self._joiner.copy(pa.BufferReader(row_group.buffer), row_group.footer, [0]))
 
     def close(self) -> OutputFile:
-        """Finish the file; its rows, size and, with checksums, every byte of its row groups are checked on storage."""
+        """Finish the file, and prove that it is stored as it was written.
+
+        The store's own checksum proves every byte. Without one the size and, with checksums, the row groups are read
+        back from storage.
+        """
         rows = self._joiner.rows
         try:
             footer = self._joiner.finish()
@@ -84,14 +87,11 @@ class OpenOutput:
         self._closed = True
         self._sink.close()
         if footer.rows != rows:
-            raise ProofError(f"{rows} rows went into {self.path}, its footer says {footer.rows}")
-        stored = stored_bytes(self._files.io, self.path)
-        if stored != size_bytes:
-            raise ProofError(f"{size_bytes} bytes were written to {self.path}, storage has {stored}")
+            raise ProofError(f"{rows} rows were written to {self.path}, its footer has {footer.rows}")
         if self._files.checksum:
-            events.reach("rewrite.verify", path=self.path)
-            with open_stored(self._files.io, self.path) as file:
-                verify_copied(file, self._ranges)
+            events.reach("rewrite.verify_file", path=self.path)
+        if not is_proved(self._sink):
+            self._read_back(size_bytes)
         nan_counts = dict(self._nan_counts) if self._nan_counts is not None else None
         metrics = file_metrics(footer, self._files.schema, self._files.properties, nan_counts)
         return OutputFile(
@@ -109,19 +109,30 @@ class OpenOutput:
             split_offsets=tuple(metrics.split_offsets),
         )
 
+    def _read_back(self, size_bytes: int) -> None:
+        """Check the file on a store that gave no checksum of what it stored."""
+        stores = stores_of(self._files.io)
+        stored = stores.stat(self.path)
+        stored_bytes = stored.size_bytes if stored else None
+        if stored_bytes != size_bytes:
+            raise ProofError(f"{size_bytes} bytes were written to {self.path}, storage has {stored_bytes}")
+        if self._files.checksum:
+            with stores.open_input(self.path) as file:
+                verify_copied(file, self._ranges)
+
     def abandon(self) -> None:
-        """Let go of the stream; the file itself is taken away by whoever cleans up."""
+        """End the stream; the clean-up deletes the file itself, if the store has one."""
         if not self._closed:
             self._closed = True
             try:
-                self._sink.close()
+                discard(self._sink)
             except (OSError, pa.ArrowException):
-                # A full disk fails the close too; the first error is the one to tell.
+                # A full disk fails the close too; keep the first error.
                 return
 
 
 class RollingOutput:
-    """The files of one partition and one Parquet schema; `share_bytes` says how large the next one should get."""
+    """The files of one partition and one Parquet schema; `share_bytes` gives the size of the next file."""
 
     def __init__(
         self,
@@ -144,10 +155,10 @@ class RollingOutput:
         return self._open is not None
 
     def append(self, source: Any, footer: ParquetFooter, index: int) -> int:
-        return self._room_for(footer.row_groups[index].compressed_bytes, footer).append(source, footer, index)
+        return self._file_for(footer.row_groups[index].compressed_bytes, footer).append(source, footer, index)
 
-    def append_piece(self, piece: EncodedPiece) -> None:
-        self._room_for(piece.buffer.size, piece.footer).append_piece(piece)
+    def append_encoded(self, row_group: EncodedRowGroup) -> None:
+        self._file_for(row_group.buffer.size, row_group.footer).append_encoded(row_group)
 
     def close(self) -> None:
         """Finish the current file, if there is one; a later row group starts another."""
@@ -160,8 +171,8 @@ class RollingOutput:
             self._open.abandon()
             self._open = None
 
-    def _room_for(self, added_bytes: int, base: ParquetFooter) -> OpenOutput:
-        """The file that the next row group goes to: whichever way leaves the files nearer to their share."""
+    def _file_for(self, added_bytes: int, base: ParquetFooter) -> OpenOutput:
+        """Return the file for the next row group: the current or a new one, whichever is nearer to its share."""
         if self._open is not None:
             position = self._open.position
             if position + added_bytes / 2 > self._share or position + added_bytes > self._max_file_bytes:

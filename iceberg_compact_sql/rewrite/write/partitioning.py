@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -36,17 +37,27 @@ class PartitionSplitter:
     """Takes batches of rows apart by the partition that each row belongs to."""
 
     def __init__(self, schema: Schema, spec: PartitionSpec) -> None:
-        self._columns = tuple(_partition_column(schema, field) for field in spec.fields)
+        self._columns = tuple(partition_column(schema, field) for field in spec.fields)
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
         """Each partition of the batch once, with its rows in their order; together they are all rows."""
+        positions = list(self._positions(batch))
+        for partition, chosen in positions:
+            yield partition, batch if len(positions) == 1 else batch.take(pa.array(chosen))
+
+    def count(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], int]]:
+        """Each partition of the batch once, with the number of its rows."""
+        for partition, chosen in self._positions(batch):
+            yield partition, len(chosen)
+
+    def _positions(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], npt.NDArray[np.int64]]]:
         rows = batch.num_rows
         if rows == 0:
             return
         codes = np.zeros(rows, dtype=np.int64)
         values = [column(batch) for column in self._columns]
         for array in values:
-            # Combined codes stay small: they are numbered anew after each column.
+            # Combined codes stay small: they are renumbered after each column.
             encoded = _bitwise(array).dictionary_encode(null_encoding="encode")
             indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
             _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
@@ -55,22 +66,23 @@ class PartitionSplitter:
         ends = np.append(starts[1:], rows)
         for start, end in zip(starts, ends, strict=True):
             chosen = order[start:end]
-            first = int(chosen[0])
-            partition = tuple(_typed(array, first) for array in values)
-            yield partition, batch if len(starts) == 1 else batch.take(pa.array(chosen))
+            yield tuple(_typed(array, int(chosen[0])) for array in values), chosen
 
 
-def _partition_column(schema: Schema, field: PartitionField) -> Callable[[pa.RecordBatch], pa.Array]:
+def partition_column(schema: Schema, field: PartitionField) -> Callable[[pa.RecordBatch], pa.Array]:
+    """Return a function that gives the values of a partition field for the rows of a batch."""
     if isinstance(field.transform, VoidTransform):
         return lambda batch: pa.nulls(batch.num_rows)
-    path = _path_to(schema, field.source_id)
+    path = path_to(schema, field.source_id)
     if path is None:
         raise PartitioningError(f"partition field '{field.name}' is made from a column that the table no longer has")
     transform = _arrow_transform(field.transform, schema.find_type(field.source_id))
-    return lambda batch: transform(_column_at(batch, path))
+    return lambda batch: transform(_plain(column_at(batch, path)))
 
 
-def _path_to(schema: Schema, field_id: int) -> tuple[int, ...] | None:
+def path_to(schema: Schema, field_id: int) -> tuple[int, ...] | None:
+    """Return the position of a column in a row, level by level; None for columns in lists and maps."""
+
     def find(columns: tuple[Any, ...], path: tuple[int, ...]) -> tuple[int, ...] | None:
         for index, column in enumerate(columns):
             if column.field_id == field_id:
@@ -84,13 +96,16 @@ def _path_to(schema: Schema, field_id: int) -> tuple[int, ...] | None:
     return find(schema.fields, ())
 
 
-def _column_at(batch: pa.RecordBatch, path: tuple[int, ...]) -> pa.Array:
+def column_at(batch: pa.RecordBatch, path: tuple[int, ...]) -> pa.Array:
+    """Return a column; uuids as their 16 bytes, dictionaries as they are. A field of a null struct is null."""
     column = batch.column(path[0])
     if len(path) > 1:
         column = pc.struct_field(column, list(path[1:]))
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     return column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def _arrow_transform(transform: Transform[Any, Any], source: IcebergType) -> Callable[[pa.Array], pa.Array]:
@@ -102,7 +117,7 @@ def _arrow_transform(transform: Transform[Any, Any], source: IcebergType) -> Cal
     if isinstance(transform, DayTransform):
         return lambda column: _days(column)
     if isinstance(transform, HourTransform):
-        return lambda column: _floor_divide(column.cast(pa.int64()), _MICROS_PER_HOUR)
+        return lambda column: _units_since_1970(column, _MICROS_PER_HOUR)
     if isinstance(transform, MonthTransform):
         return lambda column: _months(column).cast(pa.int32())
     if isinstance(transform, YearTransform):
@@ -124,7 +139,7 @@ def _on_distinct(transform: Transform[Any, Any], source: IcebergType) -> Callabl
                 vectorised = transform.pyarrow_transform(source)(column)
                 return vectorised.combine_chunks() if isinstance(vectorised, pa.ChunkedArray) else vectorised
             except (pa.ArrowException, ValueError, TypeError, NotImplementedError, ModuleNotFoundError):
-                # Types that the core does not take: the distinct values are few enough to go one by one.
+                # pyiceberg's core does not support this type: transform the few distinct values one by one.
                 pass
         encoded = column.dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
@@ -143,7 +158,7 @@ def _as_uuid(column: pa.Array) -> pa.Array:
 def _days(column: pa.Array) -> pa.Array:
     if pa.types.is_date32(column.type):
         return column.cast(pa.int32())
-    return _floor_divide(column.cast(pa.int64()), _MICROS_PER_DAY)
+    return _units_since_1970(column, _MICROS_PER_DAY)
 
 
 def _months(column: pa.Array) -> pa.Array:
@@ -151,6 +166,11 @@ def _months(column: pa.Array) -> pa.Array:
     days = _days(column).cast(pa.date32())
     years = pc.subtract(pc.year(days), 1970)
     return pc.add(pc.multiply(years, 12), pc.subtract(pc.month(days), 1))
+
+
+def _units_since_1970(column: pa.Array, unit_micros: int) -> pa.Array:
+    in_nanos = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+    return _floor_divide(column.cast(pa.int64()), unit_micros * 1000 if in_nanos else unit_micros)
 
 
 def _floor_divide(column: pa.Array, divisor: int) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,15 @@ from pyiceberg.schema import Schema
 from iceberg_compact_sql import events
 from iceberg_compact_sql.plan.position_deletes import DeleteGroup
 from iceberg_compact_sql.rewrite.deletes.files import POSITION_FIELD_ID, read_delete_columns
+from iceberg_compact_sql.rewrite.deletes.row_bitmap import Positions
 from iceberg_compact_sql.rewrite.write.naming import partition_location
-from iceberg_compact_sql.storage.exact_files import open_sink, stored_bytes
-from iceberg_compact_sql.storage.paths import same_file_key
+from iceberg_compact_sql.storage.protocol import is_proved
+from iceberg_compact_sql.storage.same_file import loose_key
+from iceberg_compact_sql.storage.stores import stores_of
 from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
+from iceberg_compact_sql.table.delete_rules import applies_at
+from iceberg_compact_sql.table.model import DeleteKind, LiveDelete
+from iceberg_compact_sql.table.properties import DELETE_GRANULARITY
 
 _SCHEMA = pa.schema(
     [
@@ -28,7 +33,7 @@ _SCHEMA = pa.schema(
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_FIELD_ID)}),
     ]
 )
-# Rows of a delete file at its target size, as merged files compress: a file name costs little, a position some bytes.
+# Estimated rows of a delete file of the target size: after compression a path costs little, a position some bytes.
 _ROWS_AT_ONCE = 4_000_000
 
 
@@ -50,30 +55,50 @@ class PositionFile:
         self.null_value_counts = dict.fromkeys(counts, 0)
 
 
-def live_positions(io: FileIO, group: DeleteGroup, sequence_by_key: Mapping[str, int]) -> pa.Table:
-    """Rows of the group's files that still delete something, sorted by path and position, each once.
+def live_positions(io: FileIO, group: DeleteGroup, sequence_by_path: Mapping[str, int]) -> pa.Table:
+    """Return the rows of the group's position delete files that still delete a row, sorted and each once.
 
-    `sequence_by_key` gives the data sequence number of every live data file of the partition: a row counts if its file
-    is live and not newer than the delete.
+    `sequence_by_path` gives the data sequence number of every live data file of the partition: a row counts if its file
+    is live and not newer than the delete. A row that spells the path of a live file in another way deletes nothing, and
+    is kept as it is.
     """
-    pieces = []
+    tables = []
+    live_keys = {loose_key(path) for path in sequence_by_path}
     for delete in group.deletes:
+        if delete.kind is not DeleteKind.POSITION:
+            continue
         for paths, positions in read_delete_columns(io, delete, [PATH_FIELD_ID, POSITION_FIELD_ID]):
             plain = paths.cast(pa.string()) if not pa.types.is_dictionary(paths.type) else paths
             encoded = plain if pa.types.is_dictionary(plain.type) else plain.dictionary_encode()
             alive = pa.array(
-                [
-                    sequence_by_key.get(same_file_key(name), delete.sequence_number + 1) <= delete.sequence_number
-                    for name in encoded.dictionary.to_pylist()
-                ],
+                [_counts(delete, path, sequence_by_path, live_keys) for path in encoded.dictionary.to_pylist()],
                 pa.bool_(),
             )
             kept = alive.take(encoded.indices)
-            piece = pa.table([encoded.cast(pa.string()), positions.cast(pa.int64())], schema=_SCHEMA)
-            pieces.append(piece.filter(kept))
-    rows = pa.concat_tables(pieces) if pieces else _SCHEMA.empty_table()
+            table = pa.table([encoded.cast(pa.string()), positions.cast(pa.int64())], schema=_SCHEMA)
+            tables.append(table.filter(kept))
+    rows = pa.concat_tables(tables) if tables else _SCHEMA.empty_table()
     rows = rows.sort_by([("file_path", "ascending"), ("pos", "ascending")])
     return _distinct(rows)
+
+
+def positions_by_file(rows: pa.Table) -> Iterator[tuple[str, Positions]]:
+    """Yield the positions of each data file, from rows of `live_positions`."""
+    if not rows.num_rows:
+        return
+    paths, positions = rows.column("file_path"), rows.column("pos").to_numpy()
+    starts = _run_starts(paths)
+    for start, end in zip(starts, [*starts[1:], rows.num_rows], strict=True):
+        yield paths[start].as_py(), positions[start:end]
+
+
+def _counts(delete: LiveDelete, path: str, sequence_by_path: Mapping[str, int], live_keys: Collection[str]) -> bool:
+    # Readers look up a file-scoped delete by its path only. In a merged file its other rows would begin to apply.
+    if delete.referenced_path not in (None, path):
+        return False
+    if path in sequence_by_path:
+        return applies_at(equality=False, delete_sequence=delete.sequence_number, data_sequence=sequence_by_path[path])
+    return loose_key(path) in live_keys
 
 
 def write_position_files(
@@ -106,24 +131,26 @@ def write_position_files(
 
 def one_per_data_file(properties: Mapping[str, str]) -> bool:
     """Whether the table wants a delete file for each data file."""
-    return properties.get("write.delete.granularity", "partition").lower() == "file"
+    return DELETE_GRANULARITY.of(properties) == "file"
 
 
 def _write(io: FileIO, path: str, rows: pa.Table) -> int:
-    # Java finds both columns by their field ids, which stand in the schema.
+    # Java finds both columns by their field ids, which are in the schema.
     rows = rows.cast(_SCHEMA)
     buffer = pa.BufferOutputStream()
     pq.write_table(rows, buffer, compression="zstd", use_dictionary=["file_path"], row_group_size=_ROWS_AT_ONCE)
     data = buffer.getvalue()
-    # Proof before commit: what was encoded reads back as what was meant.
+    # Proof before commit: the encoded rows read back unchanged.
     if not pq.read_table(pa.BufferReader(data)).cast(_SCHEMA).equals(rows):
         raise OSError(f"position deletes for {path} do not read back as written")
-    sink = open_sink(io, path)
+    stores = stores_of(io)
+    sink = stores.open_output(path)
     try:
         sink.write(data)
     finally:
         sink.close()
-    if stored_bytes(io, path) != data.size:
+    stored = None if is_proved(sink) else stores.stat(path)
+    if not is_proved(sink) and (stored is None or stored.size_bytes != data.size):
         raise OSError(f"{path} is not {data.size} bytes long on storage")
     return int(data.size)
 

@@ -1,4 +1,4 @@
-"""Pieces of rows on their way into an output: gathered, encoded to one row group in memory, and proved."""
+"""Encodes rows to one row group in memory, and proves it against the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from iceberg_compact_sql.parquet.footer import ParquetFooter, RowGroupInfo, read
 from iceberg_compact_sql.rewrite.write.checksum import TableDigest
 from iceberg_compact_sql.rewrite.write.settings import WriterSettings, encode, leaf_paths
 
-# A dictionary that holds more than this share of the values as entries saves nothing.
+# A dictionary with more entries than this share of the values saves nothing.
 _MAX_DISTINCT_SHARE = 0.5
 _SAMPLE_ROWS = 32_768
 _READ_BACK_ROWS = 65_536
@@ -25,12 +25,12 @@ _READ_BACK_BYTES = 8 * 1024**2
 
 
 class ProofError(Exception):
-    """What was written is not what was read: the output must not be committed."""
+    """The written rows are not the rows that were read: the output must not be committed."""
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedPiece:
-    """A Parquet file of one row group in memory, proved against the rows that went in."""
+class EncodedRowGroup:
+    """A Parquet file of one row group in memory, proved against its input rows."""
 
     buffer: pa.Buffer
     footer: ParquetFooter
@@ -40,7 +40,7 @@ class EncodedPiece:
 
 @dataclass(slots=True)
 class DictionaryVotes:
-    """For each leaf of the output, in how many of the rows read so far its dictionary held."""
+    """For each leaf column, how many of the rows read so far are in pages that all use a dictionary."""
 
     rows: int = 0
     held: Counter[str] = field(default_factory=Counter)
@@ -57,8 +57,8 @@ class DictionaryVotes:
         return frozenset(path for path, rows in self.held.items() if 2 * rows > self.rows)
 
 
-class PieceEncoder:
-    """Encodes pieces of one table; safe to use from many threads, since it holds no state of a piece."""
+class RowGroupEncoder:
+    """Encodes row groups of one table; thread-safe, since it holds no state of a row group."""
 
     def __init__(self, schema: Schema, arrow_schema: pa.Schema, settings: WriterSettings, *, checksum: bool) -> None:
         self._schema = schema
@@ -69,8 +69,8 @@ class PieceEncoder:
         names = dict(leaf_paths(schema))
         self.paths_by_id = {schema.find_field(name).field_id: path for name, path in names.items()}
 
-    def encode(self, batches: Sequence[pa.RecordBatch], dictionaries: Collection[str]) -> EncodedPiece:
-        """One row group of these rows in their order; with checksums it is read back and compared, leaf by leaf."""
+    def encode(self, batches: Sequence[pa.RecordBatch], dictionaries: Collection[str]) -> EncodedRowGroup:
+        """Return one row group of these rows in order; with checksums it is read back and compared by leaf column."""
         events.reach("rewrite.encode", rows=sum(batch.num_rows for batch in batches))
         table, dictionary_columns = self._prepared(batches, dictionaries)
         expected = self._digest(batches) if self._checksum else None
@@ -81,12 +81,12 @@ class PieceEncoder:
         if expected is not None:
             events.reach("rewrite.verify", rows=table.num_rows)
             self._compare(expected, buffer, table)
-        return EncodedPiece(buffer, footer, table.num_rows, self._nan_counts(table))
+        return EncodedRowGroup(buffer, footer, table.num_rows, self._nan_counts(table))
 
     def _prepared(
         self, batches: Sequence[pa.RecordBatch], dictionaries: Collection[str]
     ) -> tuple[pa.Table, frozenset[str]]:
-        """The rows as one table, and the leaves for which a dictionary pays."""
+        """Return the rows as one table, and the leaf columns for which a dictionary pays."""
         columns: list[pa.ChunkedArray] = []
         chosen = set(dictionaries)
         for index, column in enumerate(self._arrow_schema):
@@ -105,15 +105,15 @@ class PieceEncoder:
 
     @staticmethod
     def _one_dictionary(chunks: Sequence[pa.Array], plain: pa.DataType) -> pa.ChunkedArray:
-        """The chunks with one dictionary for all, or without any if they differ too much for one to pay."""
-        kinds = {chunk.type for chunk in chunks}
-        if len(kinds) == 1 and _dictionaries_agree(chunks):
+        """Return the chunks with one shared dictionary, or with none if they differ too much."""
+        types = {chunk.type for chunk in chunks}
+        if len(types) == 1 and _dictionaries_agree(chunks):
             return pa.chunked_array(chunks).unify_dictionaries()
         dense = [chunk.cast(plain) if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks]
         return pa.chunked_array(dense, plain)
 
     def _dictionary_pays(self, column: pa.ChunkedArray) -> bool:
-        """Whether a column repeats itself: inputs of few rows fit into a dictionary that a large row group bursts."""
+        """Whether a dictionary saves bytes: one that fits small input files can overflow in one large row group."""
         rows = len(column)
         if rows == 0 or pa.types.is_nested(column.type):
             return rows > 0
@@ -136,14 +136,14 @@ class PieceEncoder:
         stored = pq.ParquetFile(pa.BufferReader(buffer), read_dictionary=dictionaries, pre_buffer=False)
         row_bytes = max(1, written.nbytes // max(1, written.num_rows))
         batch_rows = max(1, min(_READ_BACK_ROWS, _READ_BACK_BYTES // row_bytes))
-        found = self._digest(stored.iter_batches(batch_size=batch_rows, use_threads=False))
-        if found != expected:
+        stored_digest = self._digest(stored.iter_batches(batch_size=batch_rows, use_threads=False))
+        if stored_digest != expected:
             differing = [
                 path
-                for path, before, after in zip(self.paths_by_id.values(), expected, found, strict=True)
+                for path, before, after in zip(self.paths_by_id.values(), expected, stored_digest, strict=True)
                 if before != after
             ]
-            raise ProofError(f"what was written reads back differently in column {', '.join(differing)}")
+            raise ProofError(f"the written rows read back differently in column {', '.join(differing)}")
 
     def _nan_counts(self, table: pa.Table) -> dict[int, int]:
         counts = {}
@@ -156,7 +156,7 @@ class PieceEncoder:
 
 
 def _dictionaries_agree(chunks: Sequence[pa.DictionaryArray]) -> bool:
-    """Whether it is worth unifying the dictionaries: they are small next to the rows, or they repeat one another."""
+    """Whether unifying the dictionaries pays: they are small beside the rows, or have mostly the same entries."""
     rows = sum(map(len, chunks))
     if sum(len(chunk.dictionary) for chunk in chunks) <= _MAX_DISTINCT_SHARE * rows:
         return True
@@ -169,21 +169,21 @@ def _dictionaries_agree(chunks: Sequence[pa.DictionaryArray]) -> bool:
 
 
 def arrow_width_bytes(schema: pa.Schema) -> int:
-    """Bytes that a row takes at least in memory: fixed-width columns in full, an offset for the others."""
+    """Return the minimum bytes of a row in memory: fixed-width columns in full, an offset for the others."""
     return sum(_width(column.type) for column in schema)
 
 
-def _width(kind: pa.DataType) -> int:
-    if pa.types.is_struct(kind):
-        return sum(_width(kind.field(index).type) for index in range(kind.num_fields))
+def _width(data_type: pa.DataType) -> int:
+    if pa.types.is_struct(data_type):
+        return sum(_width(data_type.field(index).type) for index in range(data_type.num_fields))
     try:
-        return max(1, int(kind.bit_width) // 8)
+        return max(1, int(data_type.bit_width) // 8)
     except ValueError:
         return 4
 
 
 def _float_columns(columns: Iterable[NestedField], path: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Float columns by their place in the row; those inside lists and maps have no NaN count in Iceberg."""
+    """Yield float columns with their position in the row; those in lists and maps have no NaN count in Iceberg."""
     for index, column in enumerate(columns):
         if isinstance(column.field_type, FloatType | DoubleType):
             yield column.field_id, (*path, index)

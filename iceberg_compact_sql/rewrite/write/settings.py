@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, ListType, MapType, NestedField, StructType
 
 from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.rewrite.scan.lineage import LAST_UPDATED, ROW_ID, has_lineage
 
 PREFIX = "write.parquet."
 CODEC = PREFIX + "compression-codec"
@@ -40,7 +41,7 @@ _CODECS = {
     "none": "UNCOMPRESSED",
 }
 _CODECS_WITH_LEVEL = frozenset({"ZSTD", "GZIP", "BROTLI"})
-# Settings of Java's writer that say when it looks at its buffers: a writer that cuts by bytes needs none of them.
+# Settings of Java's writer for when it checks its buffers: a writer that cuts by bytes does not need them.
 _JAVA_ONLY = frozenset({PREFIX + "row-group-check-min-record-count", PREFIX + "row-group-check-max-record-count"})
 
 
@@ -75,7 +76,7 @@ class WriterSettings:
     blooms: tuple[BloomFilter, ...] = ()
     columns_without_statistics: frozenset[str] = frozenset()
     decimal_as_integer: bool = True
-    # Top-level columns that are written without room for nulls, as the row groups that they join have them.
+    # Top-level columns that are written as required, as in the row groups that they share a file with.
     required_columns: frozenset[str] = frozenset()
     notes: tuple[str, ...] = field(default=())
 
@@ -113,7 +114,7 @@ def writer_settings(properties: Mapping[str, str], schema: Schema) -> WriterSett
 
 
 def leaf_paths(schema: Schema) -> Iterator[tuple[str, str]]:
-    """Iceberg's column names of all leaves with their dotted paths in a Parquet file.
+    """Yield Iceberg's names of all leaf columns with their dotted paths in a Parquet file.
 
     >>> from pyiceberg.types import LongType
     >>> dict(leaf_paths(Schema(NestedField(1, "a", ListType(2, LongType())))))
@@ -139,12 +140,15 @@ def _leaves(column: NestedField, names: tuple[str, ...], path: tuple[str, ...]) 
 
 
 def encode(table: pa.Table, settings: WriterSettings, dictionary_columns: Collection[str]) -> pa.Buffer:
-    """The rows as a Parquet file of one row group; columns outside `dictionary_columns` are written plain.
+    """Return the rows as a Parquet file of one row group; columns outside `dictionary_columns` are written plain.
 
     A dictionary only where it pays: trying one that falls back to PLAIN costs time and bytes.
     """
     rows = table.num_rows
     table = _with_required(table, settings.required_columns)
+    # Row ids mostly count up; the sequence numbers of their last changes are few.
+    row_ids = {ROW_ID.name} if has_lineage(table.schema) else set()
+    dictionaries = {*dictionary_columns, LAST_UPDATED.name} - row_ids if row_ids else set(dictionary_columns)
     sink = pa.BufferOutputStream()
     if settings.columns_without_statistics:
         paths = _paths_of(table.schema)
@@ -157,14 +161,15 @@ def encode(table: pa.Table, settings: WriterSettings, dictionary_columns: Collec
         version="2.6",
         compression="NONE" if settings.codec == "UNCOMPRESSED" else settings.codec,
         compression_level=settings.level,
-        use_dictionary=sorted(dictionary_columns) or False,
+        use_dictionary=sorted(dictionaries) or False,
+        column_encoding=dict.fromkeys(row_ids, "DELTA_BINARY_PACKED") or None,
         dictionary_pagesize_limit=settings.dictionary_bytes,
         data_page_size=settings.page_bytes,
         max_rows_per_page=settings.page_rows,
         data_page_version=settings.page_version,
         write_statistics=statistics,
         write_page_index=True,
-        # Readers go by field ids; pyarrow's own copy of the schema in the footer would only be ballast.
+        # Readers use field ids; pyarrow's own copy of the schema in the footer would only add bytes.
         store_schema=False,
         store_decimal_as_integer=settings.decimal_as_integer,
         bloom_filter_options={b.column_path: b.fitted(rows, settings.bloom_max_bytes) for b in settings.blooms} or None,

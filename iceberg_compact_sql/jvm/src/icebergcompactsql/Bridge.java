@@ -149,10 +149,7 @@ public final class Bridge {
 
   private static JsonNode successful(JsonNode answer) throws CallFailed {
     if (answer.has("error")) {
-      throw new CallFailed(
-          answer.path("condition").asText(CallFailed.FAILED),
-          answer.path("sql_state").asText("38000"),
-          answer.get("error").asText());
+      throw CallFailed.of(answer);
     }
     return answer;
   }

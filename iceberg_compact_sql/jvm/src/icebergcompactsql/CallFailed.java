@@ -1,5 +1,6 @@
 package icebergcompactsql;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import org.apache.spark.QueryContext;
 import org.apache.spark.sql.AnalysisException;
 import scala.Option;
@@ -33,6 +34,43 @@ final class CallFailed extends AnalysisException {
     this.text = message;
     // Where in the jar it came from helps nobody: Connect's clients print every frame.
     setStackTrace(new StackTraceElement[0]);
+  }
+
+  /**
+   * The failure that an answer tells. A call in Iceberg's form throws what Iceberg's own procedure throws, with exactly
+   * its message; our own message is the cause then.
+   */
+  static CallFailed of(JsonNode answer) {
+    String condition = answer.path("condition").asText(FAILED);
+    String sqlState = answer.path("sql_state").asText("38000");
+    String kind = answer.path("iceberg_kind").asText("");
+    String message = answer.path("iceberg_message").asText("");
+    CallFailed ours = new CallFailed(condition, sqlState, answer.get("error").asText());
+    switch (kind) {
+      case "AnalysisException":
+        return new CallFailed(condition, sqlState, message);
+      case "IllegalArgumentException":
+        throw new IllegalArgumentException(message, ours);
+      case "ValidationException":
+        throw validation(message, ours);
+      case "RuntimeException":
+        throw new RuntimeException(message, ours);
+      default:
+        return ours;
+    }
+  }
+
+  /** Iceberg's own exception where its jar is there. */
+  private static RuntimeException validation(String message, CallFailed ours) {
+    try {
+      ClassLoader loader = Thread.currentThread().getContextClassLoader();
+      return (RuntimeException)
+          Class.forName("org.apache.iceberg.exceptions.ValidationException", true, loader)
+              .getConstructor(Throwable.class, String.class, Object[].class)
+              .newInstance(ours, "%s", new Object[] {message});
+    } catch (ReflectiveOperationException withoutIceberg) {
+      return new IllegalArgumentException(message, ours);
+    }
   }
 
   /** The Python process could not be started, died, or does not answer. */

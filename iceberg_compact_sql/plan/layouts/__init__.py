@@ -1,0 +1,1 @@
+"""Layouts of rows in files: the order of a clustering run, and which files need it."""

@@ -1,0 +1,136 @@
+"""Scores partitions: facts, gain, cost and a recommendation for each, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iceberg_compact_sql.plan.cost import Prices, Throughput, Work, estimate
+from iceberg_compact_sql.plan.model import CompactionOptions
+from iceberg_compact_sql.plan.options import MAX_SIZE_RATIO, MIN_SIZE_RATIO
+from iceberg_compact_sql.plan.packing import expected_outputs, pack_files
+from iceberg_compact_sql.plan.scoring import PartitionFacts, files_saved, health, partition_facts, score
+from iceberg_compact_sql.plan.selection import classify_files, judge_group
+from iceberg_compact_sql.table.inventory import TableInventory
+from iceberg_compact_sql.table.model import LiveFile
+from iceberg_compact_sql.table.partition_keys import exact_partition_key
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionScore:
+    """One partition: `score` from 0 (healthy) to 1 (worst), `health` from 0 to 100, times in epoch milliseconds."""
+
+    partition: str
+    spec_id: int
+    data_files: int
+    data_bytes: int
+    rows: int
+    small_files: int
+    average_file_bytes: int
+    delete_files: int
+    deleted_rows_ratio: float
+    fragment_ratio: float
+    last_written_ms: int | None
+    last_compacted_ms: int | None
+    score: float
+    health: int
+    files_saved: int
+    cost_dollars: float
+    recommendation: str
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPartition:
+    """The files of one partition, their figures, and the files that a compaction would select."""
+
+    files: Sequence[LiveFile]
+    facts: PartitionFacts
+    candidates: Sequence[LiveFile]
+
+    def work(self, options: CompactionOptions) -> Work | None:
+        """The rewrite of the candidates; None for a partition that gains nothing."""
+        if not self.candidates or not self.facts.worth_rewriting:
+            return None
+        data_bytes = sum(file.size_bytes for file in self.candidates)
+        return Work(
+            data_files=len(self.candidates),
+            data_bytes=data_bytes,
+            delete_files=self.facts.delete_files,
+            delete_bytes=self.facts.delete_bytes,
+            outputs=expected_outputs(data_bytes, options),
+        )
+
+
+def scoring_options(target_bytes: int) -> CompactionOptions:
+    """Return the options of a compaction with this target and no other argument."""
+    return CompactionOptions(target_bytes, int(target_bytes * MIN_SIZE_RATIO), int(target_bytes * MAX_SIZE_RATIO))
+
+
+def judge_partitions(inventory: TableInventory, options: CompactionOptions) -> list[JudgedPartition]:
+    """Return every partition with its figures and candidates."""
+    partitions: dict[tuple[int, object], list[LiveFile]] = {}
+    for file in inventory.files:
+        partitions.setdefault((file.spec_id, exact_partition_key(file.partition)), []).append(file)
+    return [
+        JudgedPartition(
+            files,
+            partition_facts(inventory, files, options.target_bytes),
+            classify_files(inventory, files, options).candidates,
+        )
+        for files in partitions.values()
+    ]
+
+
+def score_partitions(
+    inventory: TableInventory, *, target_bytes: int, now_ms: int, prices: Prices
+) -> list[PartitionScore]:
+    """Return a score for each partition, worst first."""
+    options = scoring_options(target_bytes)
+    scores = [_score(inventory, judged, options, now_ms, prices) for judged in judge_partitions(inventory, options)]
+    # By score, then by health, then by name: equal scores have the same order in every call.
+    return sorted(scores, key=lambda row: (-row.score, row.health, row.partition, row.spec_id))
+
+
+def _score(
+    inventory: TableInventory, judged: JudgedPartition, options: CompactionOptions, now_ms: int, prices: Prices
+) -> PartitionScore:
+    facts, first = judged.facts, judged.files[0]
+    work = judged.work(options)
+    return PartitionScore(
+        partition=inventory.partition_path(first.spec_id, first.partition),
+        spec_id=first.spec_id,
+        data_files=facts.data_files,
+        data_bytes=facts.data_bytes,
+        rows=facts.rows,
+        small_files=facts.small_files,
+        average_file_bytes=facts.data_bytes // facts.data_files,
+        delete_files=facts.delete_files,
+        deleted_rows_ratio=facts.deleted_rows_ratio,
+        fragment_ratio=facts.fragment_ratio,
+        last_written_ms=facts.history.last_written_ms,
+        last_compacted_ms=facts.history.last_compacted_ms,
+        score=score(facts, now_ms),
+        health=health(facts, options.target_bytes),
+        files_saved=files_saved(facts, options.target_bytes),
+        cost_dollars=0.0 if work is None else estimate(work, prices, Throughput()).dollars,
+        recommendation=recommendation(inventory, judged, options),
+    )
+
+
+def recommendation(inventory: TableInventory, judged: JudgedPartition, options: CompactionOptions) -> str:
+    """Return what to do with a partition, and why: `compact:`, `watch:`, `wait:` or `healthy:` with figures."""
+    facts, files = judged.facts, judged.files
+    verdicts = [
+        judge_group(inventory, group, options)
+        for group in pack_files(judged.candidates, options.max_group_bytes, options.max_group_files)
+    ]
+    rewrites = [verdict for verdict in verdicts if verdict.rewrite]
+    if rewrites:
+        more = f", and {len(rewrites) - 1} more groups" if len(rewrites) > 1 else ""
+        return f"compact: {rewrites[0].reason}{more}"
+    if facts.delete_files:
+        share = f"{facts.deleted_rows_ratio:.0%} of rows deleted by position"
+        return f"watch: {facts.delete_files} delete file{'' if facts.delete_files == 1 else 's'}, {share}"
+    if facts.mergeable_files >= 2 and verdicts:
+        return f"wait: {verdicts[0].reason}"
+    return f"healthy: {len(files)} file{'' if len(files) == 1 else 's'}, nothing to gain"

@@ -1,0 +1,1 @@
+"""Rows in a given order: keys as words, curves, ranges of a sample, and sorted files."""

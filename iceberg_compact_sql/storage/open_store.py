@@ -1,0 +1,46 @@
+"""Opens the store of a location."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from pyiceberg.io import FileIO
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from iceberg_compact_sql.errors import UnsupportedError
+from iceberg_compact_sql.storage.any_file_io import FileIOStore, LocalFileIOStore
+from iceberg_compact_sql.storage.arrow import ArrowStore
+from iceberg_compact_sql.storage.fsspec import FsspecStore
+from iceberg_compact_sql.storage.io_by_scheme import FileIOByScheme
+from iceberg_compact_sql.storage.local import LocalStore
+from iceberg_compact_sql.storage.locations import Location
+from iceberg_compact_sql.storage.protocol import Store
+from iceberg_compact_sql.storage.s3.store import S3Store
+
+
+def open_store(io: FileIO, location: Location) -> Store:
+    """Return the store that holds a location; UnsupportedError for a scheme that no file system serves."""
+    if location.is_local and os.name == "posix":
+        return LocalStore() if isinstance(io, (PyArrowFileIO, FsspecFileIO)) else LocalFileIOStore(io)
+    if isinstance(io, FileIOByScheme):
+        io = io.chosen_for(location)
+    if location.is_s3 and isinstance(io, (PyArrowFileIO, FsspecFileIO)):
+        return S3Store(functools.partial(_open_file_system, io, location), io.properties, location.authority)
+    return _open_file_system(io, location)
+
+
+def _open_file_system(io: FileIO, location: Location) -> Store:
+    try:
+        if isinstance(io, PyArrowFileIO):
+            return ArrowStore(io.fs_by_scheme(location.scheme, location.authority))
+        if isinstance(io, FsspecFileIO):
+            return FsspecStore(io.get_fs(location.scheme, location.authority))
+    except ValueError as error:
+        # pyiceberg raises this for an unknown scheme.
+        raise UnsupportedError(
+            f"files on {location.scheme}://{location.authority} cannot be reached: {error}",
+            hint="Supported: local disks, s3, gs, abfs, hdfs and their variants.",
+        ) from None
+    return FileIOStore(io)

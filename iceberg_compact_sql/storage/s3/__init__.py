@@ -1,0 +1,1 @@
+"""Objects of S3, addressed by their exact keys."""
