@@ -103,6 +103,11 @@ class CompactResult:
     snapshot_ids: tuple[int, ...]
     elapsed_ms: int
     failures: tuple[str, ...] = ()
+    # How many files of a partition overlap in the order of the run; None for a strategy that does not order rows.
+    depth_before: float | None = None
+    depth_after: float | None = None
+    # Column chunks of outputs that were made of input pages without decoding them.
+    spliced_columns: int = 0
 
     @property
     def commits(self) -> int:
@@ -127,6 +132,7 @@ class Tally:
     added_bytes: int = 0
     rows: int = 0
     copied_row_groups: int = 0
+    spliced_columns: int = 0
     groups: int = 0
     failed_commits: int = 0
     snapshot_ids: list[int] = field(default_factory=list)
@@ -144,6 +150,7 @@ class Tally:
             self.added_bytes += sum(output.size_bytes for output in rewritten.outputs)
             self.rows += rewritten.live_rows
             self.copied_row_groups += rewritten.copied_row_groups
+            self.spliced_columns += rewritten.spliced_columns
 
     def add_failure(self, files: int, reason: str) -> None:
         self.failed_files += files
@@ -163,6 +170,7 @@ class Tally:
             snapshot_ids=tuple(self.snapshot_ids),
             elapsed_ms=int((time.monotonic() - self.started) * 1000),
             failures=tuple(self.failures),
+            spliced_columns=self.spliced_columns,
         )
 
     def text(self) -> str:

@@ -90,6 +90,7 @@ class GroupResults:
             copied_bytes=sum(result.copied_bytes for result in results),
             seconds=sum(result.seconds for result in results),
             notes=_distinct(note for result in results for note in result.notes),
+            spliced_columns=sum(result.spliced_columns for result in results),
         )
 
 

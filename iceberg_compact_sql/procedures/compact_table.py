@@ -107,6 +107,9 @@ def result_row(result: CompactResult) -> Row:
         result.commits,
         result.snapshot_id,
         result.elapsed_ms,
+        result.depth_before,
+        result.depth_after,
+        result.spliced_columns,
     )
 
 
@@ -323,7 +326,8 @@ PROCEDURE = Procedure(
     columns=columns(
         "rewritten_data_files_count int, added_data_files_count int, rewritten_bytes_count bigint, "
         "failed_data_files_count int, removed_delete_files_count int, added_bytes_count bigint, rows_count bigint, "
-        "copied_row_groups_count bigint, groups_count int, commits_count int, snapshot_id bigint, elapsed_ms bigint"
+        "copied_row_groups_count bigint, groups_count int, commits_count int, snapshot_id bigint, elapsed_ms bigint, "
+        "depth_before double, depth_after double, spliced_columns_count bigint"
     ),
     dry_run_columns=columns(
         "group_id int, partition string, spec_id int, action string, reason string, data_files int, delete_files int, "

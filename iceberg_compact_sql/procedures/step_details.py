@@ -20,7 +20,7 @@ from iceberg_compact_sql.reclaim.expiry import ExpiryPlan, ExpiryResult
 from iceberg_compact_sql.units import format_bytes
 
 # Columns that do not describe a change.
-_NOT_SHOWN = ("elapsed_ms", "snapshot_id", "groups_count", "commits_count")
+_NOT_SHOWN = ("elapsed_ms", "snapshot_id", "groups_count", "commits_count", "depth_before", "depth_after")
 
 
 @singledispatch

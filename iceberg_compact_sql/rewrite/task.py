@@ -117,6 +117,7 @@ class RewriteResult:
     read_bytes: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    spliced_columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,7 @@ class GroupRewritten:
     copied_bytes: int
     seconds: float
     notes: tuple[str, ...] = ()
+    spliced_columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 -- `--> ` is one row: the columns to compare, as JSON. A statement without such a line gives no row.
 
 CALL compact_table('db.t');
---> {"rewritten_data_files_count": 0, "added_data_files_count": 0, "failed_data_files_count": 0, "removed_delete_files_count": 0, "rows_count": 0, "copied_row_groups_count": 0, "groups_count": 0, "commits_count": 0}
+--> {"rewritten_data_files_count": 0, "added_data_files_count": 0, "failed_data_files_count": 0, "removed_delete_files_count": 0, "rows_count": 0, "copied_row_groups_count": 0, "groups_count": 0, "commits_count": 0, "depth_before": null, "depth_after": null, "spliced_columns_count": 0}
 
 CALL compact_table('db.t', min_input_files => 2);
 --> {"rewritten_data_files_count": 4, "added_data_files_count": 1, "failed_data_files_count": 0, "removed_delete_files_count": 0, "rows_count": 4, "copied_row_groups_count": 0, "groups_count": 1, "commits_count": 1}
@@ -17,7 +17,7 @@ CALL compact_table('db.t', options => map('min-input-files', '2'), where => 'id 
 --> {"rewritten_data_files_count": 2, "added_data_files_count": 1, "failed_data_files_count": 0, "removed_delete_files_count": 0, "rows_count": 2, "copied_row_groups_count": 0, "groups_count": 1, "commits_count": 1}
 
 CALL compact_table('db.t', rewrite_all => true, where => 'id > 100');
---> {"rewritten_data_files_count": 0, "added_data_files_count": 0, "failed_data_files_count": 0, "removed_delete_files_count": 0, "rows_count": 0, "copied_row_groups_count": 0, "groups_count": 0, "commits_count": 0}
+--> {"rewritten_data_files_count": 0, "added_data_files_count": 0, "failed_data_files_count": 0, "removed_delete_files_count": 0, "rows_count": 0, "copied_row_groups_count": 0, "groups_count": 0, "commits_count": 0, "depth_before": null, "depth_after": null, "spliced_columns_count": 0}
 
 CALL score_partitions('db.t');
 --> {"partition": "", "spec_id": 0, "data_files": 4, "rows": 4, "small_files": 4, "delete_files": 0, "deleted_rows_ratio": 0.0, "fragment_ratio": 0.0, "last_compacted_at": null, "files_saved": 3}
