@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +15,12 @@ from iceberg_compact_sql.errors import IcebergCompactError, did_you_mean
 from iceberg_compact_sql.procedures.registry import names, procedures
 from iceberg_compact_sql.redaction import mask_remembered, redact, remember_secrets
 from iceberg_compact_sql.report.documents import TOPICS, print_markdown, read_topic
-from iceberg_compact_sql.report.render import FORMATS, console_for_people, render
+from iceberg_compact_sql.report.render import FORMATS, console_for_people, render, render_rows
 from iceberg_compact_sql.version import VERSION
+
+if TYPE_CHECKING:
+    from iceberg_compact_sql.doors.command_session import CommandSession
+    from iceberg_compact_sql.doors.results import Answer
 
 _MASTER = re.compile(r"local(-cluster)?(\[.*\])?|\w+://.+|yarn(-client)?")
 # The tour is short: a fast start of the JVM matters more than its peak speed.
@@ -32,15 +36,19 @@ class _Failed(click.ClickException):
         click.echo(self.message, err=True)
 
 
-def _check_master(context: click.Context, parameter: click.Parameter, value: str) -> str:
+def _check_master(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Refuse an invalid Spark master before a JVM is started."""
-    if _MASTER.fullmatch(value) is None:
+    if value is not None and _MASTER.fullmatch(value) is None:
         raise click.BadParameter(f"{value!r} is not a Spark master: local[*], spark://host:port, yarn or k8s://...")
     return value
 
 
+_LOCAL_MASTER = "local[*]"
 _MASTER_OPTION = click.option(
-    "--master", default="local[*]", show_default=True, callback=_check_master, help="Spark master."
+    "--master",
+    default=None,
+    callback=_check_master,
+    help="Spark master; starts Spark at once. Without it, Spark starts only when the work needs it (local[*]).",
 )
 
 
@@ -57,7 +65,7 @@ def _session_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(VERSION, prog_name="iceberg-compact-sql")
 def main() -> None:
     """Iceberg table maintenance: compact, score, expire and clean tables."""
@@ -83,7 +91,25 @@ def run(statement: str | None, path: str | None, **session: Any) -> None:
     statements = split_statements(text)
     if not statements:
         raise click.UsageError("there is no statement to run")
-    _with_session(session, lambda spark: (spark.sql(query) for query in statements))
+    _report_errors(lambda: _run_statements(session, statements))
+
+
+def _run_statements(options: dict[str, Any], statements: list[str]) -> None:
+    session = _command_session(options)
+    # A script is one session: if one statement needs Spark, all run there.
+    if session.needs_spark(statements):
+        for statement in statements:
+            render(session.spark().sql(statement), options["style"])
+        return
+    for statement in statements:
+        _render_answer(session, session.statement(statement), options["style"])
+
+
+def _render_answer(session: CommandSession, answer: Answer, style: str) -> None:
+    from iceberg_compact_sql.doors.command_session import shown_rows
+
+    names = [column.name for column in answer.columns]
+    render_rows(names, shown_rows(answer, session.view.time_zone), style)
 
 
 def _script(path: str) -> str:
@@ -97,7 +123,7 @@ def _script(path: str) -> str:
 @main.command()
 @click.option("--warehouse", type=click.Path(), default="./lake", show_default=True, help="Folder of the demo tables.")
 @_MASTER_OPTION
-def quickstart(warehouse: str, master: str) -> None:
+def quickstart(warehouse: str, master: str | None) -> None:
     """Make a fragmented demo table and take it through score, dry run, compaction and expiry."""
     session = {"warehouse": warehouse, "master": master, "settings": _QUICK_START, "catalog": None}
     _report_errors(lambda: _tour(session, Path(warehouse)))
@@ -149,12 +175,10 @@ def docs(topic: str | None) -> None:
 def procedure_command(procedure: Procedure, name: str | None = None) -> click.Command:
     """The subcommand of a procedure, with a flag for each of its parameters; `name` is another name for it."""
 
-    def call(style: str, catalog: Any, warehouse: Any, settings: Any, master: str, **values: Any) -> None:
-        from iceberg_compact_sql.doors.session import call_procedure
-
-        session = {"catalog": catalog, "warehouse": warehouse, "settings": settings, "master": master, "style": style}
+    def call(style: str, catalog: Any, warehouse: Any, settings: Any, master: str | None, **values: Any) -> None:
+        options = {"catalog": catalog, "warehouse": warehouse, "settings": settings, "master": master}
         given = {name: _call_value(procedure, name, value) for name, value in values.items() if value not in (None, ())}
-        _with_session(session, lambda spark: [call_procedure(spark, procedure.name, **given)])
+        _report_errors(lambda: _run_procedure(options, procedure, given, style))
 
     # The first parameter is an argument without a flag: `compact-table db.t`, `help compact_table`.
     first, *others = procedure.parameters
@@ -202,24 +226,44 @@ def _key_value(text: str, flag: str) -> tuple[str, str]:
     return key, value
 
 
-def _with_session(session: dict[str, Any], work: Callable[[Any], Iterable[Any]]) -> None:
-    def run_all() -> None:
-        for dataframe in work(_spark(session)):
-            render(dataframe, session["style"])
+def _run_procedure(options: dict[str, Any], procedure: Procedure, values: dict[str, Any], style: str) -> None:
+    session = _command_session(options)
+    if session.needs_spark():
+        from iceberg_compact_sql.doors.session import call_procedure
 
-    _report_errors(run_all)
+        render(call_procedure(session.spark(), procedure.name, **values), style)
+        return
+    _render_answer(session, session.call(procedure, values), style)
 
 
-def _spark(session: dict[str, Any]) -> Any:
+def _command_session(options: dict[str, Any]) -> CommandSession:
+    # Imported late for start-up time: help and documents need no session.
+    from iceberg_compact_sql.doors.command_session import CommandSession
+
+    settings = _settings(options)
+    return CommandSession(
+        settings,
+        warehouse=options["warehouse"],
+        start=lambda: _spark(options),
+        spark_first=options["master"] is not None,
+    )
+
+
+def _settings(options: dict[str, Any]) -> dict[str, str]:
+    settings = dict(_key_value(entry, "--conf") for entry in options["settings"])
+    # Errors may repeat settings, also before a catalog is opened.
+    remember_secrets(settings)
+    if options["catalog"]:
+        settings["spark.iceberg_compact_sql.catalog"] = options["catalog"]
+    return settings
+
+
+def _spark(options: dict[str, Any]) -> Any:
     from iceberg_compact_sql import register
     from iceberg_compact_sql.doors.start_spark import start_session
 
-    settings = dict(_key_value(entry, "--conf") for entry in session["settings"])
-    # Spark's errors may repeat settings, also before a catalog is opened.
-    remember_secrets(settings)
-    if session["catalog"]:
-        settings["spark.iceberg_compact_sql.catalog"] = session["catalog"]
-    return register(start_session(session["master"], settings), warehouse=session["warehouse"])
+    master = options["master"] or _settings(options).get("spark.master", _LOCAL_MASTER)
+    return register(start_session(master, _settings(options)), warehouse=options["warehouse"])
 
 
 def _report_errors(work: Callable[[], None]) -> None:

@@ -254,6 +254,7 @@ class _Compaction:
                 max_concurrent_groups=self.request.max_concurrent_groups,
                 on_progress=_shares(sum(group.input_bytes for group in wave)),
                 renewed_io=self._io_now,
+                start_spark=None if self.context.start_spark is None else self.context.needed_spark,
             )
             yield from rewrite_groups(run, wave, plan.options.strategy)
 

@@ -14,6 +14,7 @@ from iceberg_compact_sql.errors import RunCancelledError
 from iceberg_compact_sql.events import Observer, RunCancelled, observed
 from iceberg_compact_sql.storage.kept_metadata import keeping_metadata
 from iceberg_compact_sql.storage.request_limit import limited_requests, requests_setting
+from iceberg_compact_sql.version import VERSION
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
     from iceberg_compact_sql.catalogs.open_table import OpenTable
     from iceberg_compact_sql.engine.shipping import SparkWorkers
 
+_PACKAGE = "iceberg-compact-sql"
+
 
 class Context:
-    """The context of one call. `spark` is None inside a table function, which only plans.
+    """The context of one call. `spark` is None where there is no session (yet).
 
-    `observer` receives the events of the run, knows its id and can cancel it.
+    `start_spark` starts one when the work needs it; a table function, which only plans, has neither. `observer`
+    receives the events of the run, knows its id and can cancel it.
     """
 
     def __init__(
@@ -37,9 +41,11 @@ class Context:
         now_ms: int | None = None,
         catalog: str | None = None,
         observer: Observer | None = None,
+        start_spark: Callable[[], Any] | None = None,
     ) -> None:
         self._view = view
         self.spark = spark
+        self.start_spark = start_spark
         self.now_ms = int(time.time() * 1000) if now_ms is None else now_ms
         # The catalog of `CALL catalog.system.procedure(...)`.
         self.catalog = catalog
@@ -47,7 +53,20 @@ class Context:
 
     def at(self, now_ms: int) -> Context:
         """Return the same context with a later time, for the steps of a long run."""
-        return Context(self.view, spark=self.spark, now_ms=now_ms, catalog=self.catalog, observer=self.observer)
+        return Context(
+            self.view,
+            spark=self.spark,
+            now_ms=now_ms,
+            catalog=self.catalog,
+            observer=self.observer,
+            start_spark=self.start_spark,
+        )
+
+    def needed_spark(self) -> Any:
+        """Return the session; starts it if there is none yet. None if this context can have none."""
+        if self.spark is None and self.start_spark is not None:
+            self.spark = self.start_spark()
+        return self.spark
 
     @contextlib.contextmanager
     def run(self, done: Callable[[], tuple[object, str]]) -> Iterator[None]:
@@ -112,21 +131,22 @@ class Context:
         with contextlib.suppress(Exception):
             self.spark.catalog.refreshTable(opened.spark_name)
 
-    @cached_property
     def workers(self) -> SparkWorkers | None:
-        """The Python workers of the session's executors; None where there is no session."""
-        if self.spark is None:
+        """Return the Python workers of the session's executors; None where there can be no session."""
+        spark = self.needed_spark()
+        if spark is None:
             return None
         # Imported late for start-up time: most calls use no workers.
         from iceberg_compact_sql.engine.shipping import SparkWorkers
 
-        return SparkWorkers(self.spark)
+        return SparkWorkers(spark)
 
     @cached_property
     def engine_summary(self) -> dict[str, str]:
-        """What the summary of every snapshot says about engine and application; empty where there is no session."""
+        """What the summary of every snapshot says about engine and application."""
         if self.spark is None:
-            return {}
+            application = {"app-id": self.observer.run_id, "app-name": _PACKAGE}
+            return {"engine-name": _PACKAGE, "engine-version": VERSION, **application}
         # Late, for start-up time: only commits need it.
         from iceberg_compact_sql.engine.cluster import engine_summary
 

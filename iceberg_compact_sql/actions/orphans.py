@@ -114,7 +114,8 @@ def _given_files(request: OrphansRequest, context: Context) -> Iterator[tuple[st
 
 def _files_of_view(context: Context, view: str) -> Iterator[tuple[str, int | None]]:
     """Yield paths and times of the user's view, in epoch milliseconds for any session time zone."""
-    if context.spark is None:
+    spark = context.needed_spark()
+    if spark is None:
         raise InvalidArgumentError(
             "file_list_view names a view of a session, which a table function does not have",
             argument="file_list_view",
@@ -122,7 +123,7 @@ def _files_of_view(context: Context, view: str) -> Iterator[tuple[str, int | Non
             hint="Use CALL remove_orphans(..., dry_run => true).",
         )
     try:
-        frame: Any = context.spark.table(view)
+        frame: Any = spark.table(view)
         types = dict(frame.dtypes)
     except Exception as error:
         raise InvalidArgumentError(

@@ -32,11 +32,16 @@ from iceberg_compact_sql.redaction import mask_rows
 from iceberg_compact_sql.units import plain_python
 
 _SESSION_CLASSES = ("pyspark.sql.session", "pyspark.sql.connect.session")
-_CONF_PREFIXES = ("spark.sql.catalog.", "spark.hadoop.", SETTING_PREFIX)
+CONF_PREFIXES = ("spark.sql.catalog.", "spark.hadoop.", SETTING_PREFIX)
 # Written out, so that a session starts without loading every procedure; a test compares it with the declarations.
 TABLE_FUNCTIONS = ("compact_table", "expire_snapshots", "remove_orphans", "score_partitions", "score_tables")
 _FUNCTION = re.compile(rf"\b(?:{'|'.join(TABLE_FUNCTIONS)})\s*`?\s*\(", re.IGNORECASE)
-_LTZ = "TIMESTAMP_LTZ"
+# Settings that decide what the text of a call means.
+ESCAPED_LITERALS, TIMESTAMP_TYPE, LTZ = (
+    "spark.sql.parser.escapedStringLiterals",
+    "spark.sql.timestampType",
+    "TIMESTAMP_LTZ",
+)
 _VARIABLE = re.compile(r"\$\{(?:(\w+?):)?(\S+?)\}")
 
 _lock = threading.Lock()
@@ -85,7 +90,7 @@ def unregister(spark: Any) -> Any:
 def session_view(spark: Any) -> SessionView:
     """Read the settings that decide which table a name means in this session now."""
     conf = _all_settings(spark)
-    relevant = {key: value for key, value in conf.items() if key.startswith(_CONF_PREFIXES)}
+    relevant = {key: value for key, value in conf.items() if key.startswith(CONF_PREFIXES)}
     return SessionView(
         conf=relevant,
         current_catalog=spark.catalog.currentCatalog(),
@@ -149,14 +154,19 @@ def answer(
 def call_procedure(spark: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Run a procedure by name with Python values, as the Python functions do; returns the DataFrame of its rows."""
     procedure = names()[name]
-    given = [GivenArgument(plain_python(value)) for value in args]
-    given += [GivenArgument(plain_python(value), key) for key, value in kwargs.items()]
+    given = given_arguments(*args, **kwargs)
     context = Context(functools.partial(session_view, spark), spark=spark)
     try:
-        return as_dataframe(spark, _run(procedure, context, given, name))
+        return as_dataframe(spark, run_call(procedure, context, given, name))
     except IcebergCompactError as error:
         session_errors.add_spark_classes(error, spark)
         raise
+
+
+def given_arguments(*args: Any, **kwargs: Any) -> list[GivenArgument]:
+    """Return Python values as the arguments of a call."""
+    given = [GivenArgument(plain_python(value)) for value in args]
+    return given + [GivenArgument(plain_python(value), key) for key, value in kwargs.items()]
 
 
 def _answer(
@@ -174,7 +184,7 @@ def _answer(
     assert call is not None
     view = functools.partial(session_view, spark)
     context = Context(view, spark=spark, now_ms=now_ms, catalog=call.catalog, observer=observer)
-    return _run(procedure, context, call.arguments, call.procedure, qualified=call.qualified, bound_only=bound_only)
+    return run_call(procedure, context, call.arguments, call.procedure, qualified=call.qualified, bound_only=bound_only)
 
 
 def _text_settings(spark: Any, sql: str) -> Any:
@@ -184,12 +194,12 @@ def _text_settings(spark: Any, sql: str) -> Any:
     has_escapes = any(mark in sql for mark in ("\\", "''", '""'))
     return TextSettings(
         time_zone=spark.conf.get("spark.sql.session.timeZone"),
-        escapes=not (has_escapes and spark.conf.get("spark.sql.parser.escapedStringLiterals", "false") == "true"),
-        zoneless="timestamp" in sql.lower() and spark.conf.get("spark.sql.timestampType", _LTZ) != _LTZ,
+        escapes=not (has_escapes and spark.conf.get(ESCAPED_LITERALS, "false") == "true"),
+        zoneless="timestamp" in sql.lower() and spark.conf.get(TIMESTAMP_TYPE, LTZ) != LTZ,
     )
 
 
-def _run(
+def run_call(
     procedure: Procedure,
     context: Context,
     given: Sequence[GivenArgument],
@@ -198,6 +208,8 @@ def _run(
     qualified: bool = False,
     bound_only: bool = False,
 ) -> Answer:
+    """Bind and run a call once; its errors have the name of the procedure, and nothing of it holds a credential."""
+
     def run() -> Answer:
         arguments = bind_call(procedure, context, given, called_as, qualified=qualified)
         rows = [] if bound_only else mask_rows(run_procedure(procedure, context, arguments, called_as))

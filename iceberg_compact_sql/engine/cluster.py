@@ -12,7 +12,8 @@ from iceberg_compact_sql.units import parse_size
 
 # For less input a Spark job costs more than it saves: it takes at least 0.2 s, and 1 s for a new Python worker.
 DEFAULT_DRIVER_BYTES = 64 * 1024**2
-_LOCAL_FACTOR = 8
+# More where the tasks would run on the driver's own machine.
+LOCAL_DRIVER_BYTES = 8 * DEFAULT_DRIVER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class Cluster:
 
     @property
     def driver_bytes(self) -> int:
-        """Input bytes that the driver rewrites itself by default; more where tasks would run on its own machine."""
-        return DEFAULT_DRIVER_BYTES * (_LOCAL_FACTOR if self.is_local and not self.is_connect else 1)
+        """Input bytes that the driver rewrites itself by default."""
+        return LOCAL_DRIVER_BYTES if self.is_local and not self.is_connect else DEFAULT_DRIVER_BYTES
 
 
 def is_connect(spark: Any) -> bool:

@@ -27,8 +27,9 @@ class RewriteProgress:
 class RewriteRun:
     """The inputs of a runner besides its groups.
 
-    `spark` is None without a session: then all tasks run in this process. `driver_bytes` is the largest
-    input that the driver rewrites itself; None lets the runner choose. `renewed_io` returns new storage properties
+    `spark` is None without a session: then all tasks run in this process, unless `start_spark` can start one for a
+    plan that is too large for it. `driver_bytes` is the largest input that the driver rewrites itself; None lets the
+    runner choose. `renewed_io` returns new storage properties
     for runs that take longer than the vended credentials are valid.
     """
 
@@ -39,6 +40,7 @@ class RewriteRun:
     max_concurrent_groups: int | None = None
     on_progress: Callable[[RewriteProgress], None] | None = None
     renewed_io: Callable[[], Mapping[str, str]] | None = None
+    start_spark: Callable[[], Any] | None = None
 
 
 class GroupRunner(Protocol):

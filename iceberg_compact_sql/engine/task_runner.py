@@ -10,7 +10,7 @@ from dataclasses import replace
 from pyiceberg.io import FileIO
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.engine.cluster import Cluster
+from iceberg_compact_sql.engine.cluster import LOCAL_DRIVER_BYTES, Cluster
 from iceberg_compact_sql.engine.group_results import GroupResults
 from iceberg_compact_sql.engine.in_process import InProcessTasks
 from iceberg_compact_sql.engine.renewed_job import RenewedJob
@@ -81,14 +81,20 @@ class TaskRunner(ABC):
         return SparkTasks(self.settings, self.renewing, tasks)
 
     def _pool(self, tasks: Sequence[RewriteTask], input_bytes: int) -> TaskPool:
-        if self.settings.spark is None or self._fits_driver(len(tasks), input_bytes):
+        run = self.settings
+        if (run.spark is None and run.start_spark is None) or self._fits_driver(len(tasks), input_bytes):
             return InProcessTasks(self.renewing, tasks)
+        if run.spark is None and run.start_spark is not None:
+            self.settings = replace(run, spark=run.start_spark())
         return self.spark_pool(tasks)
 
     def _fits_driver(self, tasks: int, input_bytes: int) -> bool:
         if self.settings.driver_bytes is not None:
             return 0 < self.settings.driver_bytes >= input_bytes
-        return tasks <= DRIVER_TASKS and input_bytes <= Cluster.of(self.settings.spark).driver_bytes
+        spark = self.settings.spark
+        # A session that is not started yet will be a local one.
+        limit = LOCAL_DRIVER_BYTES if spark is None else Cluster.of(spark).driver_bytes
+        return tasks <= DRIVER_TASKS and input_bytes <= limit
 
 
 def _remove_lost(job: RewriteJob, io: FileIO, groups: Sequence[FileGroup], group_results: GroupResults) -> None:

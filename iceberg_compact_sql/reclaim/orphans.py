@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
@@ -102,7 +102,9 @@ class OrphanPlan:
 class OrphanSearch:
     """One search for orphans and their deletion; the index of needed files is read once and then updated."""
 
-    def __init__(self, table: Table, request: OrphanRequest, workers: Workers | None = None) -> None:
+    def __init__(
+        self, table: Table, request: OrphanRequest, workers: Callable[[], Workers | None] | None = None
+    ) -> None:
         refuse_without_gc(table.metadata)
         refuse_copied_folder(table)
         require_all_snapshots(table)
@@ -116,8 +118,8 @@ class OrphanSearch:
         self._conflicts: dict[tuple[str, str], str] = {}
         self._others = OtherTables(table, self._stores.workers, request.ignored_tables)
         self._seen_location: str | None = None
-        # Set if there are executors and the driver could not hold all paths.
-        self._workers = workers if _live_files(table) > request.driver_files else None
+        # Only for a table whose paths the driver could not hold: the workers may have to start Spark first.
+        self._workers = workers() if workers is not None and _live_files(table) > request.driver_files else None
 
     def find(self, file_list: Iterable[tuple[str, int | None]] | None = None) -> OrphanPlan:
         """Return the files of the location, or of the given list, that nothing names; changes nothing."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "csv")
 _BYTES = ("_bytes", "bytes_count")
 _BAR_WIDTH = 36
-_FILE_WIDTH = 120
 _FOLDED_WIDTH = 24
 
 
@@ -28,7 +27,11 @@ def render(dataframe: Any, style: str) -> None:
     if not names:
         # USE, CREATE and the like have no result.
         return
-    rows = [tuple(row) for row in _in_session_time_zone(dataframe).collect()]
+    render_rows(names, [tuple(row) for row in _in_session_time_zone(dataframe).collect()], style)
+
+
+def render_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]], style: str) -> None:
+    """Write rows to standard output as a table, JSON or CSV."""
     if style == "json":
         json.dump([_as_json(dict(zip(names, row, strict=True))) for row in rows], sys.stdout, indent=2)
         sys.stdout.write("\n")
@@ -84,11 +87,14 @@ def _as_json(value: Any) -> Any:
     return str(value)
 
 
-def console_for_people(least_width: int = _FILE_WIDTH) -> Console:
-    """Return a console for standard output: as wide as the terminal; wide enough for whole lines in a file."""
+def console_for_people() -> Console:
+    """Return a console for standard output, as wide as the terminal; 80 columns, or COLUMNS, in a file or pipe.
+
+    It writes colours on a terminal only, and none if NO_COLOR is set.
+    """
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else max(_FILE_WIDTH, least_width))
+    return Console()
 
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
@@ -96,7 +102,7 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]], title: str 
     shown = [[_shown(name, value) for name, value in zip(names, row, strict=True)] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *shown, strict=True)]
     natural = sum(widths) + 3 * len(widths) + 1
-    console = console_for_people(natural)
+    console = console_for_people()
     # The widest column may be wrapped; a narrower table is not readable.
     folded = natural - max(0, max(widths) - _FOLDED_WIDTH)
     if (len(rows) == 1 and len(names) > 3) or (rows and folded > console.width):
@@ -114,7 +120,7 @@ def _vertical_table(names: Sequence[str], row: Sequence[str], title: str | None)
 
     table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("result")
-    table.add_column("value", justify="right", overflow="fold")
+    table.add_column("value", overflow="fold")
     for name, value in zip(names, row, strict=True):
         table.add_row(name, Text(value))
     return table

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
+from pyiceberg.catalog.sql import SqlCatalog
 
+from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX
 from iceberg_compact_sql.cli import main
+from iceberg_compact_sql.demo.lake import TABLE, make_demo_table
 from iceberg_compact_sql.demo.tour import prepare_folder
 from iceberg_compact_sql.procedures.registry import procedures
 
@@ -83,6 +90,68 @@ def test_without_java_one_clear_sentence(tmp_path: Path, home: str | None) -> No
         assert len(lines) == 1 and lines[0].startswith("Spark needs Java, and ")
         assert lines[0].endswith("Install a JDK 17 and set JAVA_HOME.")
         assert done.stdout == "" and list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def without_java(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command on a demo lake in a process that has no Java."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    with contextlib.closing(
+        SqlCatalog("local", uri=f"sqlite:///{lake / 'catalog.db'}", warehouse=lake.as_uri())
+    ) as catalog:
+        make_demo_table(catalog, commits=6, rows_per_file=10)
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "TZ": "Asia/Tokyo"}
+
+    def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "iceberg_compact_sql.cli", *arguments, "--warehouse", str(lake)]
+        return subprocess.run(
+            command, env={**environment, **more}, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def test_work_that_needs_no_spark_needs_no_java(
+    without_java: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    before = json.loads(without_java("score-partitions", TABLE, "--format", "json").stdout)
+    assert sum(row["data_files"] for row in before) == 24
+    in_utc = without_java("score-partitions", TABLE, "--format", "json", "--conf", "spark.sql.session.timeZone=UTC")
+    tokyo, utc = (row[0]["last_written_at"] for row in (before, json.loads(in_utc.stdout)))
+    assert dt.datetime.fromisoformat(tokyo) - dt.datetime.fromisoformat(utc) == dt.timedelta(hours=9)
+    refused = without_java("compact-table", TABLE, "--target", "1MB", "--conf", f"{SETTING_PREFIX}driver_bytes=0")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "Spark needs Java" in refused.stderr and "Traceback" not in refused.stderr
+    statement = f"CALL compact_table('{TABLE}', target => '1MB'); CALL expire_snapshots('{TABLE}', older_than => '0s')"
+    done = without_java("run", statement, "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1].startswith("24,4,") and lines[3].startswith("24,")
+    after = json.loads(without_java("tables", "--format", "json").stdout)
+    assert [row["data_files"] for row in after] == [4]
+
+
+def test_settings_of_spark_defaults_are_read_without_spark(
+    without_java: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(
+        "# catalogs\nspark.sql.session.timeZone   Europe/Berlin\n"
+        f"spark.sql.catalog.near=org.apache.iceberg.spark.SparkCatalog\nspark.sql.catalog.near.type: jdbc\n"
+        f"spark.sql.catalog.near.uri jdbc:sqlite:{tmp_path / 'near.db'}\nspark.sql.catalog.near.warehouse {tmp_path}\n"
+    )
+    done = without_java("tables", "near.*", SPARK_CONF_DIR=str(conf))
+    assert done.returncode == 1
+    assert "catalog 'near': there is no SQLite file" in done.stderr
+
+
+def test_results_and_help_fit_80_columns(without_java: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    for arguments in (["score-partitions", TABLE], ["compact-table", TABLE, "--dry-run"], ["compact-table", "--help"]):
+        shown = without_java(*arguments).stdout
+        assert shown and max(map(len, shown.splitlines())) <= 80
+        assert "\x1b[" not in shown
 
 
 def test_the_tour_takes_only_a_folder_of_its_own(tmp_path: Path) -> None:

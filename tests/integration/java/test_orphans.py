@@ -110,7 +110,7 @@ def on_cluster(lake: Lake, table: str, **changes: Any) -> OrphanPlan:
     # Tasks run in this interpreter, whatever `python3` is on the path.
     lake.spark.sparkContext.pythonExec = sys.executable
     request = OrphanRequest(now_ms=int(time.time() * 1000), driver_files=0, **changes)
-    return OrphanSearch(lake.load(table), request, SparkWorkers(lake.spark)).find()
+    return OrphanSearch(lake.load(table), request, lambda: SparkWorkers(lake.spark)).find()
 
 
 def test_the_cluster_finds_the_same_orphans(lake: Lake) -> None:
@@ -124,7 +124,7 @@ def test_the_cluster_finds_the_same_orphans(lake: Lake) -> None:
     assert on_cluster(lake, "db.t").listed == plan.listed + 1
     assert on_cluster(lake, "db.t").orphans == plan.orphans
     request = OrphanRequest(now_ms=int(time.time() * 1000), driver_files=0)
-    search = OrphanSearch(lake.load("db.t"), request, SparkWorkers(lake.spark))
+    search = OrphanSearch(lake.load("db.t"), request, lambda: SparkWorkers(lake.spark))
     assert all(gone for _, gone in search.delete(search.find()))
     assert on_cluster(lake, "db.t").orphans == ()
     assert len(lake.rows("db.t")) == 26

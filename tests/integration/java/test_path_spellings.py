@@ -156,11 +156,13 @@ def test_the_cluster_keeps_what_is_named_without_authority_or_through_a_link(lak
     def orphans(**changes: Any) -> set[str]:
         request = OrphanRequest(now_ms=now_ms, driver_files=0, **changes)
         here = OrphanSearch(lake.load("db.t"), request).find().orphans
-        assert OrphanSearch(lake.load("db.t"), request, SparkWorkers(lake.spark)).find().orphans == here
+        assert OrphanSearch(lake.load("db.t"), request, lambda: SparkWorkers(lake.spark)).find().orphans == here
         return {Path(file.path).name for file in here}
 
     with pytest.raises(IcebergCompactError, match=r"\(file://, hdfs://nn\)"):
-        OrphanSearch(lake.load("db.t"), OrphanRequest(now_ms=now_ms, driver_files=0), SparkWorkers(lake.spark)).find()
+        OrphanSearch(
+            lake.load("db.t"), OrphanRequest(now_ms=now_ms, driver_files=0), lambda: SparkWorkers(lake.spark)
+        ).find()
     ignored = orphans(prefix_mismatch_mode="IGNORE")
     assert ignored.isdisjoint(path.name for path in local.values())
     assert orphans(prefix_mismatch_mode="DELETE") == ignored | {local[third].name}

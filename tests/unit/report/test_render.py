@@ -90,11 +90,12 @@ def test_rows_that_are_too_wide_for_a_terminal_stand_upright(
 ) -> None:
     names = [f"column_{number:02}" for number in range(20)]
     rows = [tuple(range(20)), tuple(range(20, 40))]
+    monkeypatch.setenv("COLUMNS", "400")
     print_table(names, rows)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6 and "column_19" in lines[1]
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
+    # A pipe or a file is as wide as a plain terminal.
+    monkeypatch.delenv("COLUMNS")
     print_table(names, rows)
     upright = capsys.readouterr().out
     assert "row 2 of 2" in upright and "column_19" in upright and max(map(len, upright.splitlines())) <= 80
