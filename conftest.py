@@ -16,6 +16,7 @@ pytest_plugins = ["tests.support.java", "tests.support.plain", "tests.support.s3
 
 SEED = int(os.environ.get("TEST_SEED", "20260101"))
 
+_UNIT = Path(__file__).parent / "tests" / "unit"
 _EXAMPLES = Path(tempfile.gettempdir()) / "iceberg-compact-sql-hypothesis"
 _QUIET = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile(
@@ -30,6 +31,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 def pytest_report_header() -> str:
     return f"seed {SEED} (TEST_SEED), hypothesis profile {os.environ.get('HYPOTHESIS_PROFILE', 'repeatable')}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of single rooms, which start no Spark, for `pytest -m quick`."""
+    for item in items:
+        if (
+            _UNIT in item.path.parents
+            and not any(item.iter_markers("soak"))
+            and not any(item.iter_markers("benchmark"))
+        ):
+            item.add_marker(pytest.mark.quick)
 
 
 @pytest.fixture(autouse=True)
