@@ -50,6 +50,16 @@ EVENTS: Mapping[str, Event] = {
         # A call and its table
         _event("bridge.run", "a CALL came in through the JVM door", stops=True, sql="text of the statement"),
         _event("table.load", "a table is about to be loaded", catalog="catalog name", table="name in the catalog"),
+        _event(
+            "action.start", "an action begins to change a table", procedure="its procedure", table="full table name"
+        ),
+        _event(
+            "action.done",
+            "an action has ended, also by a failure or a cancel",
+            procedure="its procedure",
+            table="full table name",
+            outcome="a report.action_outcome.ActionOutcome",
+        ),
         # Reading the state of a table
         _event(
             "inventory.head",

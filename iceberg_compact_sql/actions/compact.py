@@ -12,6 +12,7 @@ from iceberg_compact_sql import events
 from iceberg_compact_sql.actions.commit_groups import LEASE_MS, Conflict, GroupCommits
 from iceberg_compact_sql.actions.compact_request import CompactRequest, CompactResult, Tally
 from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.actions.reporting import reported
 from iceberg_compact_sql.actions.writable import writable_table
 from iceberg_compact_sql.catalogs.open_table import OpenTable
 from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX
@@ -55,7 +56,10 @@ def compact(request: CompactRequest, context: Context) -> CompactResult:
     RunCancelledError: its `result` counts what was committed, and files that were not committed are removed.
     """
     tally = Tally()
-    with context.run(lambda: (tally.result(), tally.text())):
+    with (
+        reported(context, "compact_table", request.table, lambda: tally.facts(request.strategy)),
+        context.run(lambda: (tally.result(), tally.text())),
+    ):
         compaction = _Compaction.prepare(request, context, tally)
         plan = compaction.plan()
         if plan.rewrites:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from iceberg_compact_sql.commit.model import CommitReport
 from iceberg_compact_sql.plan.model import CompactionOptions, FileGroup
@@ -172,6 +173,19 @@ class Tally:
             failures=tuple(self.failures),
             spliced_columns=self.spliced_columns,
         )
+
+    def facts(self, strategy: str) -> dict[str, Any]:
+        """Return what is committed, as fields of an ActionOutcome."""
+        return {
+            "strategy": strategy,
+            "snapshot_ids": tuple(self.snapshot_ids),
+            "removed_data_files": self.rewritten_files,
+            "added_data_files": self.added_files,
+            "removed_delete_files": self.removed_deletes,
+            "removed_bytes": self.rewritten_bytes,
+            "added_bytes": self.added_bytes,
+            "rows": self.rows,
+        }
 
     def text(self) -> str:
         """Return what was committed, for an error message."""

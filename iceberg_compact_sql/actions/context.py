@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX, SessionView
-from iceberg_compact_sql.errors import RunCancelledError
+from iceberg_compact_sql.errors import IcebergCompactError, RunCancelledError
 from iceberg_compact_sql.events import Observer, RunCancelled, observed
 from iceberg_compact_sql.storage.kept_metadata import keeping_metadata
 from iceberg_compact_sql.storage.request_limit import limited_requests, requests_setting
@@ -102,6 +103,28 @@ class Context:
         opened = open_table(self.view, name, catalog=self.catalog)
         refuse_encrypted(opened.table.metadata, name)
         return opened
+
+    def full_name(self, name: str) -> str:
+        """Return `catalog.namespace.table` of a name; the name itself where it means no table."""
+        from iceberg_compact_sql.catalogs.names import parse_table_name, resolve_name, show_name
+        from iceberg_compact_sql.catalogs.open_table import known_catalogs
+
+        try:
+            resolved = resolve_name(self.view, parse_table_name(name), known_catalogs(self.view), catalog=self.catalog)
+        except IcebergCompactError:
+            # Opening the table raises the same error, with its explanation.
+            return name
+        return show_name((resolved.catalog, *resolved.identifier))
+
+    @cached_property
+    def user(self) -> str | None:
+        """Who runs the call: the session's user where there is one, else the user of this process."""
+        with contextlib.suppress(Exception):
+            if self.spark is not None:
+                return str(self.spark.sql("SELECT current_user()").first()[0])
+        with contextlib.suppress(Exception):
+            return getpass.getuser()
+        return None
 
     @property
     def ignored_tables(self) -> frozenset[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.actions.reporting import reported
 from iceberg_compact_sql.reclaim.expiry import ExpiryOptions, ExpiryPlan, ExpiryResult, plan_expiry, run_expiry
 from iceberg_compact_sql.reclaim.retention import ExpiryRequest
 
@@ -56,6 +58,7 @@ def expire(request: ExpireRequest, context: Context) -> ExpiryResult:
     cancelled: a run that is cancelled after its commit leaves its files to the next one.
     """
     expired = 0
+    result = ExpiryResult()
 
     def count(event: str, facts: Mapping[str, object]) -> None:
         nonlocal expired
@@ -70,7 +73,18 @@ def expire(request: ExpireRequest, context: Context) -> ExpiryResult:
             f"{expired} snapshot(s) are expired; run it again to delete the files that they leave.",
         )
 
-    with context.run(done), events.listening(count):
+    def facts() -> dict[str, Any]:
+        return {
+            "expired_snapshots": max(expired, result.expired_snapshots),
+            "deleted_files": sum(result.deleted.values()),
+            "freed_bytes": result.freed_bytes,
+        }
+
+    with (
+        reported(context, "expire_snapshots", request.table, facts),
+        context.run(done),
+        events.listening(count),
+    ):
         opened = context.open_table(request.table)
         opened.require_commits()
         result = run_expiry(opened.table, request.retention(context.now_ms), request.deletion(context.ignored_tables))

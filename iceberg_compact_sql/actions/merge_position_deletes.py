@@ -8,6 +8,7 @@ from typing import Any
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.actions.reporting import reported, snapshot_ids
 from iceberg_compact_sql.actions.writable import committed_snapshot, writable_table
 from iceberg_compact_sql.catalogs.open_table import OpenTable
 from iceberg_compact_sql.commit.model import CommitInterrupted, NewDelete, Outcome, Replacement
@@ -86,10 +87,26 @@ def rewrite_position_deletes(request: PositionDeletesRequest, context: Context) 
 
     A cancelled run commits nothing and removes what it wrote.
     """
-    with context.run(lambda: (PositionDeletesResult(), "Nothing was committed; the table is as it was.")):
+    result = PositionDeletesResult()
+
+    def facts() -> dict[str, Any]:
+        return {
+            "snapshot_ids": snapshot_ids(result.snapshot_id),
+            "removed_delete_files": result.rewritten_delete_files,
+            "added_delete_files": result.added_delete_files,
+            "removed_bytes": result.rewritten_bytes,
+            "added_bytes": result.added_bytes,
+        }
+
+    with (
+        reported(context, "rewrite_position_deletes", request.table, facts),
+        context.run(lambda: (PositionDeletesResult(), "Nothing was committed; the table is as it was.")),
+    ):
         merge = _DeleteMerge.prepare(request, context)
         groups = merge.plan()
-        return merge.execute(groups) if groups else PositionDeletesResult()
+        if groups:
+            result = merge.execute(groups)
+    return result
 
 
 @dataclass

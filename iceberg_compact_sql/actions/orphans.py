@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.actions.reporting import reported
 from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX
 from iceberg_compact_sql.engine.cluster import driver_files_setting
 from iceberg_compact_sql.errors import InvalidArgumentError
@@ -72,7 +73,11 @@ def remove_orphans(request: OrphansRequest, context: Context) -> OrphansResult:
         result = OrphansResult(tuple(checked))
         return result, f"{len(result.deleted)} file(s) are deleted; the table is as it was."
 
-    with context.run(done):
+    def facts() -> dict[str, Any]:
+        deleted = OrphansResult(tuple(checked)).deleted
+        return {"deleted_files": len(deleted), "freed_bytes": sum(file.size_bytes for file in deleted)}
+
+    with reported(context, "remove_orphans", request.table, facts), context.run(done):
         search = _search(request, context)
         plan = search.find(_given_files(request, context))
         for file, deleted in search.delete(plan):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.actions.reporting import reported
 from iceberg_compact_sql.reclaim import journals, quarantine
 from iceberg_compact_sql.reclaim.find_records import Records, find_records
 from iceberg_compact_sql.reclaim.quarantine import MovedFile
@@ -51,7 +52,10 @@ def restore(request: RestoreRequest, context: Context) -> RestoreResult:
     that no later expiry deletes what came back. The table's metadata is not changed: expired snapshots are still in the
     metadata files of the log. A file whose table or original path is unknown is given by its present path, and stays.
     """
-    with context.run(lambda: (None, "Nothing was changed.")):
+    with (
+        reported(context, "restore_quarantine", request.table, dict),
+        context.run(lambda: (None, "Nothing was changed.")),
+    ):
         table = context.open_table(request.table).table
         stores = Stores(table.io)
         records = find_records(stores, table.metadata, all_roots(stores, table.metadata))

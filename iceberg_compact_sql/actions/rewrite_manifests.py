@@ -8,6 +8,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.actions.reporting import reported, snapshot_ids
 from iceberg_compact_sql.actions.writable import committed_snapshot, writable_table
 from iceberg_compact_sql.commit.rewrite_manifests import (
     ManifestRewriteRequest,
@@ -56,7 +57,11 @@ def plan_manifests(request: ManifestsRequest, context: Context) -> ManifestsResu
 
 def rewrite_manifests(request: ManifestsRequest, context: Context) -> ManifestsResult:
     """Commit a REPLACE snapshot with the same files in fewer or better manifests; a no-op if there is no gain."""
-    with context.run(lambda: (ManifestsResult(), "Nothing was committed; the table is as it was.")):
+    snapshot_id: int | None = None
+    with (
+        reported(context, "rewrite_manifests", request.table, lambda: {"snapshot_ids": snapshot_ids(snapshot_id)}),
+        context.run(lambda: (ManifestsResult(), "Nothing was committed; the table is as it was.")),
+    ):
         opened = writable_table(context, request.table)
         if branch_head(opened.table.metadata, request.branch) is None:
             return plan_manifests(request, context)

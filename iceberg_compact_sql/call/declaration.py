@@ -201,6 +201,8 @@ class Procedure:
     option_prefixes: tuple[str, ...] = ()
     option_names: tuple[str, ...] = ()
     check: Callable[[Context, Arguments], object] | None = None
+    # Whether a call may change a table or its files; a dry run never does.
+    changes_tables: bool = False
 
     def parameter(self, name: str) -> Parameter | None:
         return next((p for p in self.parameters if p.name == name), None)

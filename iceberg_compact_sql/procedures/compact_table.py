@@ -335,6 +335,7 @@ PROCEDURE = Procedure(
         "estimated_cost double"
     ),
     run=run,
+    changes_tables=True,
     example="CALL compact_table('db.events', target => '512MB')",
     iceberg=IcebergForm("rewrite_data_files", ("table", "strategy", "sort_order", "options", "where", "branch"), 5),
     table_function=True,

@@ -129,6 +129,7 @@ PROCEDURE = Procedure(
     ),
     dry_run_columns=columns("kind string, path string, bytes bigint"),
     run=run,
+    changes_tables=True,
     example="CALL expire_snapshots('db.events', older_than => '7d', retain_last => 10)",
     table_function=True,
     iceberg=IcebergForm(

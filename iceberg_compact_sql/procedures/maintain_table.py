@@ -101,5 +101,6 @@ PROCEDURE = Procedure(
     columns=columns("step string, outcome string, detail string, elapsed_ms bigint"),
     dry_run_columns=columns("step string, outcome string, detail string, elapsed_ms bigint"),
     run=run,
+    changes_tables=True,
     example="CALL maintain_table('db.events', steps => array('compact', 'expire'))",
 )

@@ -122,5 +122,6 @@ PROCEDURE = Procedure(
     columns=_COLUMNS,
     dry_run_columns=_COLUMNS,
     run=run,
+    changes_tables=True,
     example="CALL maintain_tables('db.*', max_cost => 5.0, time_budget => '2h')",
 )

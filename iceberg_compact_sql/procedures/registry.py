@@ -19,6 +19,7 @@ MODULES = (
     "maintain_table",
     "maintain_tables",
     "restore_quarantine",
+    "history",
     "help",
 )
 

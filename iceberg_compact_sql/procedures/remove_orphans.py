@@ -128,6 +128,7 @@ PROCEDURE = Procedure(
     columns=columns("orphan_file_location string, bytes bigint, last_modified_at timestamp, deleted boolean"),
     dry_run_columns=columns("orphan_file_location string, bytes bigint, last_modified_at timestamp, deleted boolean"),
     run=run,
+    changes_tables=True,
     example="CALL remove_orphans('db.events', older_than => '7d', dry_run => true)",
     iceberg=IcebergForm(
         "remove_orphan_files",

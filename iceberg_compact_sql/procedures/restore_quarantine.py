@@ -22,5 +22,6 @@ PROCEDURE = Procedure(
     columns=columns("file_location string, bytes bigint, restored boolean"),
     dry_run_columns=columns("file_location string, bytes bigint, restored boolean"),
     run=run,
+    changes_tables=True,
     example="CALL restore_quarantine('db.events')",
 )

@@ -94,6 +94,7 @@ PROCEDURE = Procedure(
     columns=columns("rewritten_manifests_count int, added_manifests_count int, snapshot_id bigint"),
     dry_run_columns=columns("rewritten_manifests_count int, added_manifests_count int, snapshot_id bigint"),
     run=run,
+    changes_tables=True,
     example="CALL rewrite_manifests('db.events')",
     check=check_fields,
     iceberg=IcebergForm("rewrite_manifests", ("table", "use_caching", "spec_id", "sort_by"), 2),

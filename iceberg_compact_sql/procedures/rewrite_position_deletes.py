@@ -109,6 +109,7 @@ PROCEDURE = Procedure(
     columns=_RESULT,
     dry_run_columns=_RESULT,
     run=run,
+    changes_tables=True,
     example="CALL rewrite_position_deletes('db.events')",
     iceberg=IcebergForm("rewrite_position_delete_files", ("table", "options", "where"), 4),
 )

@@ -9,6 +9,7 @@ from iceberg_compact_sql.call.binding import GivenArgument, bind
 from iceberg_compact_sql.call.declaration import Arguments, Procedure, Row
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.events import listening
+from iceberg_compact_sql.procedures.record_history import recorded
 from iceberg_compact_sql.report.log_events import log_event
 from iceberg_compact_sql.report.progress import shown_progress
 
@@ -55,7 +56,11 @@ def check_call(procedure: Procedure, context: Context, arguments: Arguments) -> 
 def run_procedure(procedure: Procedure, context: Context, arguments: Arguments, called_as: str) -> list[Row]:
     """Run a bound call once; returns rows with the columns of `procedure.result_columns(arguments)`."""
     try:
-        with listening(log_event), shown_progress(lambda: context.view.setting("progress")):
+        with (
+            listening(log_event),
+            shown_progress(lambda: context.view.setting("progress")),
+            recorded(procedure, context, arguments),
+        ):
             rows = procedure.run(context, arguments)
     except IcebergCompactError as error:
         raise error.with_procedure(called_as)  # noqa: B904 - the same error, named
