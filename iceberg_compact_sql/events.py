@@ -145,6 +145,7 @@ EVENTS: Mapping[str, Event] = {
             groups="count of groups in the commit",
             files="count of data files that the commit removed",
             outputs="count of data files that the commit added",
+            output_bytes="bytes of each data file that the commit added, a tuple",
         ),
         _event(
             "compact.commit_failed",

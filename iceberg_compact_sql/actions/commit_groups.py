@@ -74,6 +74,7 @@ class GroupCommits:
                 groups=len(committed),
                 files=sum(len(group.files) for group, _ in committed),
                 outputs=sum(len(rewritten.outputs) for _, rewritten in committed),
+                output_bytes=tuple(output.size_bytes for _, rewritten in committed for output in rewritten.outputs),
             )
         if report.outcome is Outcome.FAILED:
             self._count_failed(report, [by_id[key] for key in lost])

@@ -12,6 +12,7 @@ from iceberg_compact_sql import events
 from iceberg_compact_sql.actions.commit_groups import LEASE_MS, Conflict, GroupCommits
 from iceberg_compact_sql.actions.compact_request import CompactRequest, CompactResult, Tally
 from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.actions.past_runs import PastRuns
 from iceberg_compact_sql.actions.reporting import reported
 from iceberg_compact_sql.actions.writable import writable_table
 from iceberg_compact_sql.catalogs.open_table import OpenTable
@@ -29,6 +30,7 @@ from iceberg_compact_sql.errors import (
 )
 from iceberg_compact_sql.plan.compaction import plan_compaction
 from iceberg_compact_sql.plan.cost import Prices
+from iceberg_compact_sql.plan.learned_pace import LearnedPaces
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, FileGroup
 from iceberg_compact_sql.rewrite.job import build_job
 from iceberg_compact_sql.rewrite.scan.stored_columns import stored_schema
@@ -78,6 +80,7 @@ class _Compaction:
     where: Any
     prices: Prices
     driver_bytes: int | None
+    paces: LearnedPaces
     tally: Tally = field(default_factory=Tally)
 
     @classmethod
@@ -98,7 +101,8 @@ class _Compaction:
         options = request.planning_options(metadata.properties, metadata.specs())
         where = context.read_where(request.where, opened.table)
         prices = Prices.from_settings(context.view.conf)
-        return cls(context, request, opened, options, where, prices, driver_bytes, tally or Tally())
+        paces = PastRuns(context).paces(request.table)
+        return cls(context, request, opened, options, where, prices, driver_bytes, paces, tally or Tally())
 
     def plan(self, accepted_paths: frozenset[str] | None = None) -> CompactionPlan:
         """Return which files of the branch's head are rewritten, and why; reads only manifests."""
@@ -110,7 +114,10 @@ class _Compaction:
             prices=self.prices,
             where_given=self.where is not None,
             accepted_paths=accepted_paths,
+            paces=self.paces,
         )
+        if accepted_paths is None:
+            self.tally.expect(plan, self.prices)
         events.reach(
             "plan.done",
             table=self.opened.name,

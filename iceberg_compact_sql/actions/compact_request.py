@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iceberg_compact_sql.commit.model import CommitReport
-from iceberg_compact_sql.plan.model import CompactionOptions, FileGroup
+from iceberg_compact_sql.plan.cost import Prices, Throughput, compute_dollars
+from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, FileGroup
 from iceberg_compact_sql.plan.options import resolve_options
 from iceberg_compact_sql.rewrite.task import GroupRewritten
 
@@ -136,6 +137,12 @@ class Tally:
     spliced_columns: int = 0
     groups: int = 0
     failed_commits: int = 0
+    # The estimate of the plan, and the parts of it that are committed.
+    estimated_seconds: float = 0.0
+    estimated_cost: float = 0.0
+    prices: Prices = field(default_factory=Prices)
+    committed_base_seconds: dict[str, float] = field(default_factory=dict)
+    committed_request_cost: float = 0.0
     snapshot_ids: list[int] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
@@ -152,6 +159,15 @@ class Tally:
             self.rows += rewritten.live_rows
             self.copied_row_groups += rewritten.copied_row_groups
             self.spliced_columns += rewritten.spliced_columns
+            base_seconds = self.committed_base_seconds.get(group.way, 0.0) + group.base_seconds
+            self.committed_base_seconds[group.way] = base_seconds
+            self.committed_request_cost += group.request_cost
+
+    def expect(self, plan: CompactionPlan, prices: Prices) -> None:
+        """Keep the estimate of the first plan, to compare it with the outcome."""
+        self.estimated_seconds = sum((group.estimated_seconds for group in plan.rewrites), 0.0)
+        self.estimated_cost = sum((group.estimated_cost for group in plan.rewrites), 0.0)
+        self.prices = prices
 
     def add_failure(self, files: int, reason: str) -> None:
         self.failed_files += files
@@ -176,6 +192,9 @@ class Tally:
 
     def facts(self, strategy: str) -> dict[str, Any]:
         """Return what is committed, as fields of an ActionOutcome."""
+        elapsed_seconds = time.monotonic() - self.started
+        by_way = self.committed_base_seconds
+        way = max(by_way, key=lambda name: by_way[name], default=None)
         return {
             "strategy": strategy,
             "snapshot_ids": tuple(self.snapshot_ids),
@@ -185,6 +204,12 @@ class Tally:
             "removed_bytes": self.rewritten_bytes,
             "added_bytes": self.added_bytes,
             "rows": self.rows,
+            "cost": self.committed_request_cost + compute_dollars(elapsed_seconds, self.prices, Throughput()),
+            "estimated_seconds": self.estimated_seconds,
+            "estimated_cost": self.estimated_cost,
+            # Runs with failed groups took time for files that are not counted: nothing is learned from them.
+            "base_seconds": None if self.failures else sum(by_way.values()) or None,
+            "way": "spliced" if way == "encoded" and self.spliced_columns else way,
         }
 
     def text(self) -> str:

@@ -11,6 +11,7 @@ from iceberg_compact_sql import events
 from iceberg_compact_sql.actions.compact_request import CompactRequest
 from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.actions.maintain import MaintainRequest, MaintainResult, Step, maintain
+from iceberg_compact_sql.actions.past_runs import PastRuns
 from iceberg_compact_sql.actions.score_tables import ScoredTable, ScoreTablesRequest, score_match, score_matches
 from iceberg_compact_sql.catalogs.matching_tables import MatchingTable, matching_tables
 from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError, RunCancelledError
@@ -49,6 +50,7 @@ class TableMaintenance:
     reason: str
     score: float | None = None
     price: Price | None = None
+    estimate_source: str = ""
     result: MaintainResult | None = None
     error: str = ""
     score_after: float | None = None
@@ -122,6 +124,7 @@ class _Fleet:
                 reason=choice.reason,
                 score=choice.candidate.score.score,
                 price=choice.candidate.price,
+                estimate_source=choice.candidate.score.estimate_source if choice.candidate.price.seconds else "",
             )
             (self.chosen if choice.maintain else self.left_out).append(table)
         views = [match for match in matches if match.is_view]
@@ -193,7 +196,7 @@ class _Fleet:
             return replace(table, error=text, elapsed_ms=self._elapsed_ms(begun))
         elapsed_ms = self._elapsed_ms(begun)
         prices = Prices.from_settings(self.context.view.conf)
-        after = score_match(table.match, self.scoring, self.now, prices).score
+        after = score_match(table.match, self.scoring, self.now, prices, PastRuns(self.context)).score
         score_after = None if after is None else after.score
         return replace(table, result=result, score_after=score_after, elapsed_ms=elapsed_ms)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from iceberg_compact_sql import events
 from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.actions.past_runs import PastRuns
 from iceberg_compact_sql.catalogs.matching_tables import MatchingTable, matching_tables
 from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError
 from iceberg_compact_sql.plan.cost import Prices
@@ -72,8 +73,9 @@ def score_matches(tables: Sequence[MatchingTable], request: ScoreTablesRequest, 
     """Return the scores of these tables in the same order, read with `request.max_concurrent` threads."""
     # Wrong settings are an error of the call, not of each table.
     prices = Prices.from_settings(context.view.conf)
+    runs = PastRuns(context)
     with events.ThreadPool(max_workers=min(request.max_concurrent, len(tables)) or 1) as pool:
-        waiting = [pool.submit(score_match, table, request, context, prices) for table in tables]
+        waiting = [pool.submit(score_match, table, request, context, prices, runs) for table in tables]
         try:
             return [future.result() for future in waiting]
         finally:
@@ -82,11 +84,13 @@ def score_matches(tables: Sequence[MatchingTable], request: ScoreTablesRequest, 
                 future.cancel()
 
 
-def score_match(match: MatchingTable, request: ScoreTablesRequest, context: Context, prices: Prices) -> ScoredTable:
+def score_match(
+    match: MatchingTable, request: ScoreTablesRequest, context: Context, prices: Prices, runs: PastRuns
+) -> ScoredTable:
     """Return the score of one table, or the error that reading it raised."""
     try:
         events.stop_if_cancelled()
-        return _scored(match, request, context, prices)
+        return _scored(match, request, context, prices, runs)
     except IcebergCompactError as error:
         return ScoredTable(match=match, error=str(error))
     except Exception as error:
@@ -101,7 +105,9 @@ def worst_first(table: ScoredTable) -> tuple[float, int, str]:
     return -table.score.score, -table.score.files_saved, table.match.shown
 
 
-def _scored(match: MatchingTable, request: ScoreTablesRequest, context: Context, prices: Prices) -> ScoredTable:
+def _scored(
+    match: MatchingTable, request: ScoreTablesRequest, context: Context, prices: Prices, runs: PastRuns
+) -> ScoredTable:
     table = context.open_table(match.quoted).table
     properties = table.metadata.properties
     target_bytes = request.target_bytes
@@ -123,6 +129,7 @@ def _scored(match: MatchingTable, request: ScoreTablesRequest, context: Context,
         now_ms=context.now_ms,
         prices=prices,
         metadata=MetadataSize(len(snapshots), metadata_bytes),
+        paces=runs.paces(match.quoted),
     )
     return ScoredTable(
         match=match,

@@ -9,6 +9,7 @@ from typing import Any
 from iceberg_compact_sql.events import reach
 from iceberg_compact_sql.plan.budget import Budget, Price
 from iceberg_compact_sql.plan.cost import Estimate, Prices, Throughput, Work, estimate
+from iceberg_compact_sql.plan.learned_pace import NOTHING_LEARNED, LearnedPaces, Pace, planned_way
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, FileGroup
 from iceberg_compact_sql.plan.packing import pack_files
 from iceberg_compact_sql.plan.scoring import PartitionFacts, partition_facts, score
@@ -45,8 +46,11 @@ def plan_compaction(
     throughput: Throughput = _DEFAULT_THROUGHPUT,
     where_given: bool = False,
     accepted_paths: Collection[str] | None = None,
+    paces: LearnedPaces = NOTHING_LEARNED,
 ) -> CompactionPlan:
     """Return the groups to rewrite, in the order in which they run, then the skipped groups; each has a reason.
+
+    `paces` are learned from past runs and change only the estimates.
 
     Reads no files and no clock. A second plan on the expected result selects nothing, unless a limit (`max_files`,
     `max_group_files`, a budget) reduced the first plan, or `rewrite_all` selects every file.
@@ -66,7 +70,9 @@ def plan_compaction(
         if files:
             drafts.extend(_plan_partition(inventory, files, options, now_ms, accepted=accepted_paths is not None))
     drafts = _within_file_limit(inventory, drafts, options)
-    file_groups = [_with_estimate(inventory, draft, options, output_spec_id, prices, throughput) for draft in drafts]
+    file_groups = [
+        _with_estimate(inventory, draft, options, output_spec_id, prices, throughput, paces) for draft in drafts
+    ]
     rewrites = _ordered([group for group in file_groups if group.action == "rewrite"], options)
     rewrites, over_budget = _within_budget(rewrites, options)
     skipped = [group for group in file_groups if group.action == "skip"]
@@ -154,6 +160,7 @@ def _with_estimate(
     output_spec_id: int,
     prices: Prices,
     throughput: Throughput,
+    paces: LearnedPaces,
 ) -> FileGroup:
     deletes = _deletes_of(inventory, draft.files)
     first = draft.files[0]
@@ -175,6 +182,8 @@ def _with_estimate(
     if not draft.rewrite:
         return group
     copied_row_groups, copied_bytes = _copied(group, options)
+    way = planned_way(options.strategy, group.input_bytes, copied_bytes)
+    pace = paces.of(way)
     applied = group.distinct_deletes
     cost: Estimate = estimate(
         Work(
@@ -187,12 +196,17 @@ def _with_estimate(
         ),
         prices,
         throughput,
+        None if pace == Pace() else pace.factor,
     )
     return replace(
         group,
         copied_row_groups=copied_row_groups,
         estimated_seconds=cost.seconds,
         estimated_cost=cost.dollars,
+        way=way,
+        estimate_source=pace.source,
+        base_seconds=cost.base_seconds,
+        request_cost=cost.request_dollars,
     )
 
 

@@ -69,14 +69,27 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Elapsed seconds of a group, and dollars for its requests and its compute."""
+    """Elapsed seconds of a group, and dollars for its requests and its compute.
+
+    `base_seconds` are those of the constants alone; `request_dollars` is the part of `dollars` for requests.
+    """
 
     seconds: float
     dollars: float
+    base_seconds: float = 0.0
+    request_dollars: float = 0.0
 
 
-def estimate(work: Work, prices: Prices, throughput: Throughput) -> Estimate:
-    """Estimate the time and the price of a rewrite; both grow with bytes and with requests."""
+def compute_dollars(seconds: float, prices: Prices, throughput: Throughput) -> float:
+    """Return the price of this many seconds on one core with its memory."""
+    return seconds * throughput.memory_gb_per_core * prices.gb_second
+
+
+def estimate(work: Work, prices: Prices, throughput: Throughput, pace: float | None = None) -> Estimate:
+    """Estimate the time and the price of a rewrite; both grow with bytes and with requests.
+
+    `pace` is learned from past runs: how much longer they took than the constants say.
+    """
     decoded_bytes = work.data_bytes - work.copied_bytes + work.delete_bytes
     core_seconds = (
         decoded_bytes / throughput.decode_bytes_per_second
@@ -86,9 +99,8 @@ def estimate(work: Work, prices: Prices, throughput: Throughput) -> Estimate:
     parallel_outputs = max(1, min(throughput.parallel_outputs, work.outputs))
     reads = 2 * (work.data_files + work.delete_files) + (work.data_bytes + work.delete_bytes) // _REQUEST_BYTES
     writes = work.outputs + work.data_bytes // _REQUEST_BYTES
-    dollars = (
-        reads / 1000 * prices.get_per_1000
-        + writes / 1000 * prices.put_per_1000
-        + core_seconds * throughput.memory_gb_per_core * prices.gb_second
-    )
-    return Estimate(core_seconds / parallel_outputs + throughput.seconds_per_group, dollars)
+    requests = reads / 1000 * prices.get_per_1000 + writes / 1000 * prices.put_per_1000
+    base = core_seconds / parallel_outputs + throughput.seconds_per_group
+    seconds = base if pace is None else base * pace
+    paid_seconds = core_seconds if pace is None else seconds
+    return Estimate(seconds, requests + compute_dollars(paid_seconds, prices, throughput), base, requests)

@@ -78,6 +78,12 @@ class FileGroup:
     estimated_seconds: float = 0.0
     estimated_cost: float = 0.0
     score: float = 0.0
+    # How most of it will be done, and where the estimate comes from; empty for a skipped group.
+    way: str = ""
+    estimate_source: str = ""
+    # The estimate by the constants alone, and the dollars for requests in `estimated_cost`.
+    base_seconds: float = 0.0
+    request_cost: float = 0.0
 
     @property
     def distinct_deletes(self) -> tuple[LiveDelete, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iceberg_compact_sql.plan.cost import Estimate, Prices, Throughput, estimate
+from iceberg_compact_sql.plan.learned_pace import NOTHING_LEARNED, LearnedPaces, Pace, planned_way
 from iceberg_compact_sql.plan.model import CompactionOptions
 from iceberg_compact_sql.plan.partition_scores import (
     JudgedPartition,
@@ -62,10 +63,18 @@ class TableScore:
     metadata_bytes: int | None
     rewrite_bytes: int
     seconds: float
+    # Where the seconds and dollars come from; empty when there is nothing to compact.
+    estimate_source: str = ""
 
 
 def score_table(
-    inventory: TableInventory, *, target_bytes: int, now_ms: int, prices: Prices, metadata: MetadataSize
+    inventory: TableInventory,
+    *,
+    target_bytes: int,
+    now_ms: int,
+    prices: Prices,
+    metadata: MetadataSize,
+    paces: LearnedPaces = NOTHING_LEARNED,
 ) -> TableScore:
     """Return the score of a table by the formula of a partition's score over the table's totals.
 
@@ -76,7 +85,11 @@ def score_table(
     judged = judge_partitions(inventory, options)
     totals = partition_facts(inventory, inventory.files, target_bytes)
     work = [work for partition in judged if (work := partition.work(options)) is not None]
-    estimates = [estimate(rewrite, prices, Throughput()) for rewrite in work]
+    learned = [paces.of(planned_way("binpack", rewrite.data_bytes, rewrite.copied_bytes)) for rewrite in work]
+    estimates = [
+        estimate(rewrite, prices, Throughput(), None if pace == Pace() else pace.factor)
+        for rewrite, pace in zip(work, learned, strict=True)
+    ]
     # Sums that start with a float: Spark reads an int in a column of doubles as NULL.
     total = Estimate(sum((each.seconds for each in estimates), 0.0), sum((each.dollars for each in estimates), 0.0))
     return TableScore(
@@ -99,6 +112,7 @@ def score_table(
         metadata_bytes=metadata.metadata_bytes,
         rewrite_bytes=sum(rewrite.data_bytes for rewrite in work),
         seconds=total.seconds,
+        estimate_source=", ".join(dict.fromkeys(pace.source for pace in learned)),
     )
 
 

@@ -129,6 +129,9 @@ def dry_run_rows(plan: CompactionPlan) -> list[Row]:
             group.copied_row_groups,
             group.estimated_seconds,
             group.estimated_cost,
+            # The clustering depth, which binpack does not have.
+            None,
+            group.estimate_source or None,
         )
         for group in plan.groups
     ]
@@ -332,7 +335,7 @@ PROCEDURE = Procedure(
     dry_run_columns=columns(
         "group_id int, partition string, spec_id int, action string, reason string, data_files int, delete_files int, "
         "input_bytes bigint, expected_files int, copied_row_groups bigint, estimated_seconds double, "
-        "estimated_cost double"
+        "estimated_cost double, depth double, estimate_source string"
     ),
     run=run,
     changes_tables=True,

@@ -71,6 +71,7 @@ def table_row(table: TableMaintenance) -> Row:
         detail,
         table.score_after,
         table.elapsed_ms,
+        table.estimate_source or None,
     )
 
 
@@ -88,7 +89,8 @@ def _outcome(table: TableMaintenance) -> tuple[str | None, str | None]:
 
 _COLUMNS = columns(
     "table string, action string, reason string, score double, estimated_cost double, estimated_seconds double, "
-    "outcome string, detail string, score_after double, elapsed_ms bigint"
+    "outcome string, detail string, score_after double, elapsed_ms bigint, "
+    "estimate_source string"
 )
 PROCEDURE = Procedure(
     name="maintain_tables",

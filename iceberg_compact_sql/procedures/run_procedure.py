@@ -9,6 +9,7 @@ from iceberg_compact_sql.call.binding import GivenArgument, bind
 from iceberg_compact_sql.call.declaration import Arguments, Procedure, Row
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.events import listening
+from iceberg_compact_sql.procedures.observe_calls import measured, traced
 from iceberg_compact_sql.procedures.record_history import recorded
 from iceberg_compact_sql.report.log_events import log_event
 from iceberg_compact_sql.report.progress import shown_progress
@@ -60,6 +61,8 @@ def run_procedure(procedure: Procedure, context: Context, arguments: Arguments, 
             listening(log_event),
             shown_progress(lambda: context.view.setting("progress")),
             recorded(procedure, context, arguments),
+            measured(procedure, context, arguments),
+            traced(),
         ):
             rows = procedure.run(context, arguments)
     except IcebergCompactError as error:

@@ -126,7 +126,7 @@ def read(
     with _connected(url, "read") as connection:
         if not sa.inspect(connection).has_table(_history.name):
             return []
-        return [_entry(row._mapping) for row in connection.execute(query)]
+        return [_entry(row._asdict()) for row in connection.execute(query)]
 
 
 def _row(entry: HistoryEntry) -> dict[str, Any]:

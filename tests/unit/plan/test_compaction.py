@@ -178,7 +178,8 @@ def test_row_groups_that_can_be_copied_are_counted() -> None:
 def test_dry_run_rows_are_the_plan() -> None:
     files = [data_file(3) for _ in range(5)]
     plan = plan_for(inventory_of(files, [delete_file(DeleteKind.EQUALITY)]))
-    ((*row, seconds, cost),) = dry_run_rows(plan)
+    ((*row, seconds, cost, depth, source),) = dry_run_rows(plan)
+    assert (depth, source) == (None, "constants")
     reason = "5 files of 3 MB on average, below 384 MB, 5 with deletes to apply: merged into 1"
     assert row == [1, "", 0, "rewrite", reason, 5, 1, 15 * MB, 1, 0]
     assert seconds > 0

@@ -79,7 +79,11 @@ def test_all_shows_commits_of_other_writers_and_limit_keeps_the_newest(plain_lak
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [("'db.t', limit => 0", "limit"), ("'db.nothing'", "there is no table 'db.nothing'"), ("''", "name is empty")],
+    [
+        ("'db.t', limit => 0", "limit"),
+        ("'db.nothing'", "there is no table 'db.nothing'"),
+        ("''", "is empty; give a value"),
+    ],
 )
 def test_wrong_arguments(plain_lake: PlainLake, arguments: str, message: str) -> None:
     make(plain_lake, files=1)
@@ -114,7 +118,7 @@ def test_a_commit_whose_snapshot_is_expired_stays_in_the_history(plain_lake: Pla
     call(plain_lake, COMPACT)
     plain_lake.load("db.t").append(pa.table({"id": pa.array([7], pa.int64())}))
     call(plain_lake, "CALL expire_snapshots('db.t', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)")
-    expiry, compaction = history(plain_lake)
+    _, compaction = history(plain_lake)
     assert (compaction["procedure"], compaction["removed_data_files"]) == ("compact_table", 6)
     assert compaction["operation"] is None and compaction["snapshot_id"] is not None
 
