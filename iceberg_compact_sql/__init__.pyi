@@ -18,6 +18,7 @@ __all__ = [
     "compact_table",
     "expire_snapshots",
     "help",
+    "history",
     "maintain_table",
     "maintain_tables",
     "register",
@@ -192,6 +193,15 @@ def restore_quarantine(
     dry_run: bool | None = None,
 ) -> DataFrame:
     """Restore the files that expire_snapshots or remove_orphans moved to quarantine."""
+
+def history(
+    spark: SparkSession | ConnectSession,
+    table: str,
+    run_id: str | None = None,
+    limit: int | None = None,
+    all: bool | None = None,
+) -> DataFrame:
+    """Show what this package committed to a table, newest first, from the snapshots themselves."""
 
 def help(
     spark: SparkSession | ConnectSession,
