@@ -139,7 +139,7 @@ def _undeclared(sources: Iterator[Path], declared: set[str]) -> dict[str, str]:
     known = packages_distributions()
     missing = {}
     for name, path in _imported(sources).items():
-        distributions = {d.lower() for d in known.get(name, [name])} | {COMPANIONS.get(name, name)}
+        distributions = {d.lower().replace("_", "-") for d in known.get(name, [name])} | {COMPANIONS.get(name, name)}
         if not distributions & declared:
             missing[name] = path
     return missing

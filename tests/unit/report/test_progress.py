@@ -35,7 +35,7 @@ def work(setting: str | None = None, *, fail: bool = False) -> None:
                 raise ValueError("stop")
             if number % 2:
                 reach("compact.committing", table="db.t", groups=1)
-                reach("compact.committed", table="db.t", snapshot_id=1, groups=1, files=1, outputs=1)
+                reach("compact.committed", table="db.t", snapshot_id=1, groups=1, files=1, outputs=1, output_bytes=(9,))
 
 
 def test_log_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
