@@ -15,6 +15,7 @@ _Session = TypeVar("_Session", SparkSession, ConnectSession)
 __all__ = [
     "IcebergCompactError",
     "__version__",
+    "advise",
     "compact_table",
     "expire_snapshots",
     "help",
@@ -92,6 +93,12 @@ def score_tables(
     max_concurrent: int | None = None,
 ) -> DataFrame:
     """Score every table of a catalog from 0 (healthy) to 1 (worst), worst first."""
+
+def advise(
+    spark: SparkSession | ConnectSession,
+    table: str,
+) -> DataFrame:
+    """Show what would improve a table, with figures, a statement to run, its gain and its cost."""
 
 def expire_snapshots(
     spark: SparkSession | ConnectSession,

@@ -1,4 +1,4 @@
-"""The command line: `iceberg-compact-sql quickstart | run | tables | docs | jar | <procedure>`."""
+"""The command line: `iceberg-compact-sql quickstart | run | tables | report | docs | jar | <procedure>`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from iceberg_compact_sql.procedures.registry import names, procedures
 from iceberg_compact_sql.redaction import mask_remembered, redact, remember_secrets
 from iceberg_compact_sql.report.documents import TOPICS, print_markdown, read_topic
 from iceberg_compact_sql.report.render import FORMATS, console_for_people, render, render_rows
+from iceberg_compact_sql.units import format_bytes
 from iceberg_compact_sql.version import VERSION
 
 if TYPE_CHECKING:
@@ -147,6 +148,31 @@ def jar() -> None:
     from iceberg_compact_sql.jvm import jar_path
 
     click.echo(jar_path())
+
+
+@main.command()
+@click.argument("table")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    default="report.html",
+    show_default=True,
+    help="The file to write.",
+)
+@_session_options
+def report(table: str, output: str, **session: Any) -> None:
+    """Write one HTML file about TABLE: file sizes, history, partitions, deletes, clustering and advice."""
+
+    def write() -> None:
+        # Imported late for start-up time: help and documents need no session.
+        from iceberg_compact_sql.doors.report_file import write_report
+
+        path = Path(output)
+        size_bytes = write_report(_command_session(session), table, path)
+        click.echo(f"wrote {path} ({format_bytes(size_bytes)})")
+
+    _report_errors(write)
 
 
 @main.command()

@@ -12,6 +12,7 @@ MODULES = (
     "compact_table",
     "score_partitions",
     "score_tables",
+    "advise",
     "expire_snapshots",
     "remove_orphans",
     "rewrite_manifests",

@@ -171,8 +171,7 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     specs = metadata.specs()
     schemas = [metadata.schema(), *reversed(metadata.schemas)]
     reach("inventory.head", branch=branch, snapshot_id=state.snapshot_id)
-    listed = _manifests(table, snapshot) if snapshot is not None else []
-    manifests = [manifest for manifest in listed if manifest.has_added_files() or manifest.has_existing_files()]
+    manifests = live_manifests(table, snapshot) if snapshot is not None else []
     pruner = None
     if where is not None and not isinstance(where, AlwaysTrue):
         pruner = FilePruner(where, metadata.schema(), specs)
@@ -208,12 +207,13 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     )
 
 
-def _manifests(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
+def live_manifests(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
+    """Return the manifests of a snapshot that list live files, in the order of the manifest list."""
     with stop_if_damaged("manifest list", snapshot.manifest_list):
         listed = read_manifests(table.io, snapshot.manifest_list)
         if not listed and summary_counts_files(snapshot):
             raise EOFError("it has no manifest, but the snapshot's summary counts files")
-        return listed
+        return [manifest for manifest in listed if manifest.has_added_files() or manifest.has_existing_files()]
 
 
 @contextlib.contextmanager
