@@ -50,7 +50,8 @@ code{font:13px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflo
 .finding:first-of-type{border-top:0;padding-top:0}
 .finding code{display:block;background:var(--paper);border:1px solid var(--edge);border-radius:6px;
 padding:7px 9px;margin:6px 0}
-.tag{display:inline-block;border-radius:99px;padding:1px 9px;font-size:12px;font-weight:600;border:1px solid currentColor}
+.tag{display:inline-block;border-radius:99px;padding:1px 9px;font-size:12px;font-weight:600;
+border:1px solid currentColor}
 .high{color:var(--red)}.medium{color:var(--amber)}.low{color:var(--ink-soft)}.fine{color:var(--green)}
 meter{width:64px;vertical-align:middle}
 @media (max-width:480px){main{padding:16px 10px 32px}h1{font-size:20px}.card,.figure{padding:12px}
@@ -275,7 +276,7 @@ def _partitions(page: TablePage) -> str:
     rows = [
         (
             _cell(row.partition or "the whole table", "name"),
-            f"<td class='number'><meter min='0' max='1' value='{row.score:.3f}'>{row.score:.2f}</meter> {row.score:.2f}</td>",
+            f"<td class='number'>{_meter(row.score)} {row.score:.2f}</td>",
             _cell(f"{row.data_files:,}", "number"),
             _cell(f"{row.small_files:,}", "number"),
             _cell(format_bytes(row.data_bytes / row.data_files if row.data_files else 0), "number"),
@@ -326,6 +327,12 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(text: Any, kind: str = "") -> str:
     return f"<td{f' class={kind}' if kind else ''}>{escape(str(text))}</td>"
+
+
+def _meter(score: float) -> str:
+    """Return a score from 0 (good) to 1 as a bar in the browser's own colours."""
+    limits = "min='0' max='1' low='0.3' high='0.6' optimum='0'"
+    return f"<meter {limits} value='{score:.3f}'>{score:.2f}</meter>"
 
 
 def _dollars(cost: float) -> str:
