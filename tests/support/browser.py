@@ -26,6 +26,10 @@ from tests.support.jars import cache_folder, machine_lock
 
 _PACKAGE = "@sparticuz/chromium@147.0.0"
 _ON_PATH = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_FONTS = (
+    '<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>'
+    "<dir>{folder}/fonts/fonts</dir><cachedir>{folder}/font-cache</cachedir></fontconfig>"
+)
 
 
 class NoBrowserError(RuntimeError):
@@ -97,6 +101,8 @@ def _unpack(packed: bytes, folder: Path) -> None:
                 else:
                     (made / name.removesuffix(".br")).write_bytes(plain)
         (made / "chromium").chmod(0o755)
+        # The package expects its fonts in folders of another system.
+        (made / "fonts" / "fonts.conf").write_text(_FONTS.format(folder=folder))
         shutil.rmtree(folder, ignore_errors=True)
         shutil.move(made, folder)
 
@@ -108,7 +114,7 @@ def launch_browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=found.path,
-            args=["--headless", "--no-sandbox", "--disable-gpu"],
+            args=["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
             env=found.environment or None,
         )
         try:
@@ -118,8 +124,13 @@ def launch_browser() -> Iterator[Browser]:
 
 
 @contextlib.contextmanager
-def open_page(browser: Browser, url: str, *, dark: bool = False, width: int = 1280) -> Iterator[SeenPage]:
-    """A page in a context of its own; collects console errors, failed requests, and hosts that it asked."""
+def open_page(
+    browser: Browser, url: str, *, dark: bool = False, width: int = 1280, pictures: Path | None = None
+) -> Iterator[SeenPage]:
+    """A page in a context of its own; collects console errors, failed requests, and hosts that it asked.
+
+    A failed assertion leaves a picture of the page in `pictures`.
+    """
     settings: dict[str, Any] = {
         "viewport": {"width": width, "height": 900},
         "color_scheme": "dark" if dark else "light",
@@ -135,6 +146,10 @@ def open_page(browser: Browser, url: str, *, dark: bool = False, width: int = 12
     try:
         page.goto(url, wait_until="load")
         yield seen
+    except AssertionError:
+        if pictures is not None:
+            page.screenshot(path=pictures / f"{'dark' if dark else 'light'}-{width}.png", full_page=True)
+        raise
     finally:
         context.close()
 
