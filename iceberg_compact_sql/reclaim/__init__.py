@@ -2,8 +2,8 @@
 
 A file may be deleted only if all of these rules hold. They are checked again right before the deletion:
 
-1. The catalog gave all snapshots of the table (`catalogs.all_snapshots`), and none of them needs the file
-   (`reachability`, `known_files`).
+1. The catalog gave all snapshots, refs and statistics of the table (`catalogs.complete_metadata`), and none of them
+   needs the file (`reachability`, `known_files`). Nothing in them looks damaged (`damage_checks`).
 2. The table is not a copied folder, and no version of it is current under another name or catalog
    (`metadata_versions`).
 3. The file is inside a folder that the table owns (`owned_roots`). The folder holds no metadata of another table

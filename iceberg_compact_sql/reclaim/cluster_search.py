@@ -209,7 +209,7 @@ def check_named_files(work: ClusterWork, batches: Batches) -> Batches:
     stores = work.stores()
     reader = Reachability(stores)
     for batch in batches:
-        refuse_missing_files(stores, named_by_manifests(reader, _manifests_in(batch)), [work.root])
+        refuse_missing_files(stores, named_by_manifests(reader, _manifests_in(batch)), [work.root], work.root)
     yield from ()
 
 

@@ -13,7 +13,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.catalogs.all_snapshots import require_all_snapshots
+from iceberg_compact_sql.catalogs.complete_metadata import require_complete_metadata
 from iceberg_compact_sql.commit.commit_loop import Rejection, Request, commit_change
 from iceberg_compact_sql.commit.outcome import classify_error, describe
 from iceberg_compact_sql.errors import CommitConflictError, CommitUnknownError, IcebergCompactError, UnsupportedError
@@ -231,7 +231,7 @@ def reload(table: Table) -> Table:
         raise CommitConflictError(
             "the table was dropped meanwhile; no file was deleted", hint="If it was renamed, run it on the new name."
         ) from error
-    require_all_snapshots(fresh)
+    require_complete_metadata(fresh)
     return fresh
 
 

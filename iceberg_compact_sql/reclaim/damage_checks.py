@@ -2,8 +2,9 @@
 
 A flipped bit may leave a manifest readable and change a path in it. The live file then looks unneeded. The rule: a file
 is deleted only if every file that the kept manifests name exists with the length that they give. Only named files on
-the stores of the deleted files are checked: a path with a damaged scheme or authority still protects its file, because
-it may be the same file (`storage.same_file.loose_key`).
+the stores of the deleted files are looked up. A path with a damaged scheme or authority still protects its file, because
+it may be the same file (`storage.same_file.loose_key`). Damage can also move the border between authority and path
+(`file://?tmp/x`), so a named path on another store must differ from all deleted paths by more than a few characters.
 `reachability` checks the rest while it reads: lengths and counts of manifests, states of entries, ids of lists.
 """
 
@@ -21,11 +22,13 @@ from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.reclaim.reachability import FileKind, ManifestRef, NeededFile, Reachability, statistics_of
 from iceberg_compact_sql.storage.locations import join, split_location, store_of
 from iceberg_compact_sql.storage.protocol import StoredFile
+from iceberg_compact_sql.storage.same_file import loose_key
 from iceberg_compact_sql.storage.stores import Stores
 
 # With at least this many files in one folder, listing the folder takes fewer requests than one for each file.
 _LIST_FROM = 500
 _WINDOW = 50_000
+_MOST_DIFFERENCES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +39,61 @@ class NamedFile:
     named_by: str
 
 
-def refuse_missing_files(stores: Stores, named: Iterable[NamedFile], to_delete: Iterable[str]) -> None:
-    """Refuse if a named file on a store of the files to delete is missing or has the wrong length."""
-    checked_stores = {store_of(split_location(path)) for path in to_delete}
+def refuse_missing_files(
+    stores: Stores, named: Iterable[NamedFile], to_delete: Iterable[str], root: str | None = None
+) -> None:
+    """Refuse if a named file on a store of the files to delete is missing or has the wrong length.
+
+    A named file on another store is refused if its path is almost that of a file to delete, or of one below `root`.
+    """
+    paths = list(to_delete)
+    checked_stores = {store_of(split_location(path)) for path in paths}
+    similar: _SimilarPaths | None = None
     window: list[NamedFile] = []
     for item in named:
         if store_of(split_location(item.file.path)) not in checked_stores:
+            similar = similar or _SimilarPaths(paths)
+            path = similar.of(item.file.path)
+            if path is None and root is not None and _is_almost_below(root, item.file.path):
+                path = root
+            if path is not None:
+                raise _damaged(item, f"names {item.file.path}, which is almost {path}")
             continue
         window.append(item)
         if len(window) == _WINDOW:
             _check_window(stores, window)
             window = []
     _check_window(stores, window)
+
+
+class _SimilarPaths:
+    """Finds a path of the same name and length whose folder differs in at most two characters."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._by_name: dict[tuple[int, str], list[str]] = defaultdict(list)
+        for path in paths:
+            name = path.rpartition("/")[2]
+            self._by_name[len(path), name].append(path)
+
+    def of(self, damaged: str) -> str | None:
+        candidates = self._by_name.get((len(damaged), damaged.rpartition("/")[2]), ())
+        return next((path for path in candidates if _is_almost(path, damaged)), None)
+
+
+def _is_almost_below(root: str, path: str) -> bool:
+    return len(path) > len(root) and _is_almost(root, path[: len(root)])
+
+
+def _is_almost(path: str, other: str) -> bool:
+    """Whether two texts of one length differ in few characters, and not only in scheme and authority.
+
+    The same path on another store is no sign of damage: `prefix_mismatch_mode` decides about it.
+    """
+    return 0 < _differences(path, other) <= _MOST_DIFFERENCES and loose_key(path) != loose_key(other)
+
+
+def _differences(path: str, other: str) -> int:
+    return sum(a != b for a, b in zip(path, other, strict=True))
 
 
 def refuse_damage(stores: Stores, reader: Reachability, metadata: TableMetadata, to_delete: Iterable[str]) -> None:
@@ -95,7 +141,7 @@ def refuse_similar_paths(repeated_files: Iterable[NamedFile], to_delete: Iterabl
         by_length[len(path)].append(path)
     for item in repeated:
         for path in by_length.get(len(item.file.path), ()):
-            if sum(a != b for a, b in zip(path, item.file.path, strict=True)) == 1:
+            if _differences(path, item.file.path) == 1:
                 raise _damaged(item, f"names {item.file.path} twice, and nothing names {path}")
 
 

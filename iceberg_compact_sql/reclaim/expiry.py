@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.catalogs.all_snapshots import require_all_snapshots
+from iceberg_compact_sql.catalogs.complete_metadata import require_complete_metadata
 from iceberg_compact_sql.errors import CommitUnknownError, IcebergCompactError
 from iceberg_compact_sql.reclaim import damage_checks, journals, quarantine
 from iceberg_compact_sql.reclaim.commit_expiry import commit_expiry, reload
@@ -79,7 +79,7 @@ def plan_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | N
     """Return what `run_expiry` with the same arguments would remove now; changes nothing."""
     options = options or ExpiryOptions()
     check_request(table.metadata, request)
-    require_all_snapshots(table)
+    require_complete_metadata(table)
     stores = Stores(table.io, workers=options.workers)
     reader = Reachability(stores)
     plan = _plan(table.metadata, request, reader, stores, with_files=not options.keep_files)

@@ -23,7 +23,7 @@ from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, 
 from pyiceberg.table import Table
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.catalogs.all_snapshots import require_all_snapshots
+from iceberg_compact_sql.catalogs.complete_metadata import require_complete_metadata
 from iceberg_compact_sql.catalogs.entries import CatalogEntry, list_entries
 from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.reclaim.known_files import ANY_PREFIX, Identity
@@ -217,7 +217,7 @@ class OtherTables:
 
     def _read(self, other: Table, candidates: _Candidates) -> set[str]:
         """Return the candidates that a table names, and cache the folders of all files that it names."""
-        require_all_snapshots(other)
+        require_complete_metadata(other)
         events.reach("reclaim.read_other_table", table=".".join(other.name()))
         matches: set[str] = set()
         folders: dict[str, str] = {}

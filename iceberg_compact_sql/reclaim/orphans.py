@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
-from iceberg_compact_sql.catalogs.all_snapshots import require_all_snapshots
+from iceberg_compact_sql.catalogs.complete_metadata import require_complete_metadata
 from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError
 from iceberg_compact_sql.reclaim import quarantine
 from iceberg_compact_sql.reclaim.cluster_search import (
@@ -19,7 +19,7 @@ from iceberg_compact_sql.reclaim.cluster_search import (
     search_on_cluster,
 )
 from iceberg_compact_sql.reclaim.commit_expiry import refuse_other_table, reload
-from iceberg_compact_sql.reclaim.damage_checks import refuse_damage
+from iceberg_compact_sql.reclaim.damage_checks import refuse_broken_refs, refuse_damage
 from iceberg_compact_sql.reclaim.find_records import find_records
 from iceberg_compact_sql.reclaim.known_files import KnownFiles, PathMatch
 from iceberg_compact_sql.reclaim.metadata_versions import (
@@ -107,7 +107,8 @@ class OrphanSearch:
     ) -> None:
         refuse_without_gc(table.metadata)
         refuse_copied_folder(table)
-        require_all_snapshots(table)
+        require_complete_metadata(table)
+        refuse_broken_refs(table.metadata)
         self._table = table
         self._request = request
         self._root = checked_location(table.metadata, request.location)
@@ -264,6 +265,7 @@ class OrphanSearch:
     def _add_newest(self, fresh: Table) -> None:
         """Add the files that the newest metadata names; does nothing if the table has not changed."""
         if fresh.metadata_location != self._seen_location:
+            refuse_broken_refs(fresh.metadata)
             refuse_other_table(self._table.metadata.table_uuid, fresh)
             refuse_without_gc(fresh.metadata)
             self._known.add_table(fresh, self._reader)

@@ -127,7 +127,7 @@ class Reachability:
                     raise ValueError(f"it has {len(content)} bytes, its list says {manifest.size_bytes}")
                 counts = [0] * 6
                 for status, kind, path, size_bytes, rows in read_columns(content, _ENTRY_FIELDS):
-                    if status not in (0, 1, _DELETED) or not path:
+                    if status not in (0, 1, _DELETED) or not path or not isinstance(path, str):
                         raise ValueError(f"it has an entry with the status {status} and the path {path!r}")
                     counts[status] += 1
                     counts[3 + status] += rows
@@ -161,7 +161,7 @@ class Reachability:
             self._lists[path] = (len(content), keys)
 
     def _remember(self, path: str, size_bytes: int, spec_id: int, *counts: int | None) -> str:
-        if not path or size_bytes is None:
+        if not path or not isinstance(path, str) or size_bytes is None:
             raise ValueError(f"it gives a manifest the path {path!r} and the length {size_bytes}")
         key = stored_key(path)
         known = self._manifests.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -207,3 +208,49 @@ def test_without_damage_the_same_calls_work(lake: Lake, work: Callable[[Table], 
     if work is remove_orphans:
         assert not lake.left.exists()
     lake.put_back()
+
+
+def changed_json(lake: Lake, old: bytes, new: bytes) -> None:
+    path = Path(lake.open().metadata_location.removeprefix("file://"))
+    assert len(old) == len(new)
+    assert old in lake.files[path]
+    path.write_bytes(lake.files[path].replace(old, new, 1))
+
+
+@pytest.mark.parametrize("work", [expire, remove_orphans])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"snapshots"', b'"snaxshots"'),
+        (b'"refs"', b'"reds"'),
+        (b'"statistics"', b'"stitistics"'),
+        (b'"parent-snapshot-id"', b'"parent-snapshmt-id"'),
+        (b'"max-ref-age-ms"', b'"max-ref-age-ks"'),
+    ],
+)
+def test_a_field_of_the_metadata_whose_name_is_damaged_stops_the_deletion(
+    plain: Lake, work: Callable[[Table], None], old: bytes, new: bytes
+) -> None:
+    table = plain.open()
+    table.manage_snapshots().create_branch(
+        plain.kept[0], "side", max_ref_age_ms=10**15, min_snapshots_to_keep=3
+    ).commit()
+    plain.files = {path: path.read_bytes() for path in plain.folder.rglob("*") if path.is_file()}
+    changed_json(plain, old, new)
+    with pytest.raises(IcebergCompactError, match=r"nothing was (deleted|changed)"):
+        work(plain.open())
+    assert not plain.lost(plain.all_needed)
+
+
+@pytest.mark.parametrize("work", [expire, remove_orphans])
+@pytest.mark.parametrize(("old", "new"), [("file:///", "file://?"), ("file:///", "file:/o/"), ("file:///", "file:?//")])
+def test_damage_at_the_border_of_authority_and_path_stops_the_deletion(
+    plain: Lake, work: Callable[[Table], None], old: str, new: str
+) -> None:
+    head = plain.open().current_snapshot()
+    assert head is not None
+    manifest = Path(head.manifests(plain.open().io)[0].manifest_path.removeprefix("file://"))
+    change_path(plain, manifest, old, new)
+    with contextlib.suppress(IcebergCompactError):
+        work(plain.open())
+    assert not plain.lost(plain.live if work is expire else plain.all_needed)
