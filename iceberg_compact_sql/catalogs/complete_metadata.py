@@ -20,16 +20,50 @@ from iceberg_compact_sql.storage.stores import Stores
 _SHOWN = 3
 # The fields of the specification in table metadata, snapshots and refs, required and optional.
 _METADATA_FIELDS = frozenset(
-    """format-version table-uuid location last-sequence-number last-updated-ms last-column-id schema schemas
-    current-schema-id partition-spec partition-specs default-spec-id last-partition-id properties current-snapshot-id
-    snapshots snapshot-log metadata-log sort-orders default-sort-order-id refs statistics partition-statistics
-    next-row-id encryption-keys""".split()
+    [
+        "format-version",
+        "table-uuid",
+        "location",
+        "last-sequence-number",
+        "last-updated-ms",
+        "last-column-id",
+        "schema",
+        "schemas",
+        "current-schema-id",
+        "partition-spec",
+        "partition-specs",
+        "default-spec-id",
+        "last-partition-id",
+        "properties",
+        "current-snapshot-id",
+        "snapshots",
+        "snapshot-log",
+        "metadata-log",
+        "sort-orders",
+        "default-sort-order-id",
+        "refs",
+        "statistics",
+        "partition-statistics",
+        "next-row-id",
+        "encryption-keys",
+    ]
 )
 _SNAPSHOT_FIELDS = frozenset(
-    """snapshot-id parent-snapshot-id sequence-number timestamp-ms manifest-list manifests summary schema-id
-    first-row-id added-rows key-id""".split()
+    [
+        "snapshot-id",
+        "parent-snapshot-id",
+        "sequence-number",
+        "timestamp-ms",
+        "manifest-list",
+        "manifests",
+        "summary",
+        "schema-id",
+        "first-row-id",
+        "added-rows",
+        "key-id",
+    ]
 )
-_REF_FIELDS = frozenset("snapshot-id type min-snapshots-to-keep max-snapshot-age-ms max-ref-age-ms".split())
+_REF_FIELDS = frozenset(["snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"])
 
 
 def require_complete_metadata(table: Table) -> None:

@@ -2,9 +2,9 @@
 
 A flipped bit may leave a manifest readable and change a path in it. The live file then looks unneeded. The rule: a file
 is deleted only if every file that the kept manifests name exists with the length that they give. Only named files on
-the stores of the deleted files are looked up. A path with a damaged scheme or authority still protects its file, because
-it may be the same file (`storage.same_file.loose_key`). Damage can also move the border between authority and path
-(`file://?tmp/x`), so a named path on another store must differ from all deleted paths by more than a few characters.
+the stores of the deleted files are looked up. A path with a damaged scheme or authority still protects its file,
+because it may be the same file (`storage.same_file.loose_key`). Damage can also move the border between authority and
+path (`file://?tmp/x`), so a named path on another store must differ from all deleted paths in more than two characters.
 `reachability` checks the rest while it reads: lengths and counts of manifests, states of entries, ids of lists.
 """
 
