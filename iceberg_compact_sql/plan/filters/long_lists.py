@@ -1,23 +1,30 @@
 """Long IN lists of plain constants, read without the SQL parser.
 
 sqlglot makes two tokens and one node for each value: 200,000 values take seconds. A list that holds only whole numbers,
-or only text without escapes, means the same to every SQL parser. Such a list is read here, and the parser gets a short
-marker instead.
+only decimals, only dates (`DATE '2024-01-31'`) or only text without escapes means the same to every SQL parser. Such a
+list is read here, and the parser gets a short marker instead.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 # Shorter lists are left to the parser.
 _LEAST_CHARACTERS = 4_000
 _NUMBER = r"-?\d+"
+_DECIMAL = r"-?\d+\.\d+"
+_DATE = r"DATE\s*'\d{4}-\d\d-\d\d'"
 _TEXT = r"'[^'\\]*'"
 # Strings, quoted names and comments are matched first: an IN list inside them is not an IN list.
 _PART = re.compile(
     r"""'(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | `[^`]*` | --[^\n]* | /\*.*?\*/"""
     rf"""| \bIN\s*\((?: \s*(?P<numbers>{_NUMBER}(?:\s*,\s*{_NUMBER})*)\s*"""
+    rf"""| \s*(?P<decimals>{_DECIMAL}(?:\s*,\s*{_DECIMAL})*)\s*"""
+    rf"""| \s*(?P<dates>{_DATE}(?:\s*,\s*{_DATE})*)\s*"""
     rf"""| \s*(?P<texts>{_TEXT}(?:\s*,\s*{_TEXT})*)\s* )\)""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
@@ -44,11 +51,11 @@ class ShortenedFilter:
     """
 
     def __init__(self, text: str) -> None:
-        self._lists: list[list[int] | list[str]] = []
+        self._lists: list[Sequence[object]] = []
         self._cuts: list[_Cut] = []
         self.text = self._shorten(text) if len(text) >= _LEAST_CHARACTERS else text
 
-    def values(self, marker: str) -> list[int] | list[str] | None:
+    def values(self, marker: str) -> Sequence[object] | None:
         """Return the values behind a marker; None for a name that is not one of ours."""
         number = marker.removeprefix(_PREFIX)
         if number == marker or not number.isdigit() or int(number) >= len(self._lists):
@@ -66,15 +73,29 @@ class ShortenedFilter:
             kind = match.lastgroup
             if kind is None or match.end(kind) - match.start(kind) < _LEAST_CHARACTERS:
                 continue
-            marker = f":{_PREFIX}{len(self._lists)}"
             items = match[kind]
-            self._lists.append(
-                [int(item) for item in items.split(",")]
-                if kind == "numbers"
-                else [item[1:-1] for item in _TEXT_ITEM.findall(items)]
-            )
+            values = _values(kind, items)
+            if values is None:
+                continue
+            marker = f":{_PREFIX}{len(self._lists)}"
+            self._lists.append(values)
             parts += [text[done : match.start(kind)], marker]
             length += match.start(kind) - done + len(marker)
             self._cuts.append(_Cut(length, len(items) - len(marker)))
             done = match.end(kind)
         return "".join([*parts, text[done:]])
+
+
+def _values(kind: str, items: str) -> Sequence[object] | None:
+    """Return the values of a list; None if one of them is not a date, which the parser then reports."""
+    if kind == "numbers":
+        return [int(item) for item in items.split(",")]
+    if kind == "decimals":
+        return [Decimal(item.strip()) for item in items.split(",")]
+    texts = [item[1:-1] for item in _TEXT_ITEM.findall(items)]
+    if kind == "texts":
+        return texts
+    try:
+        return [dt.date.fromisoformat(text) for text in texts]
+    except ValueError:
+        return None

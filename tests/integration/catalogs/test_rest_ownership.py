@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.types import LongType, NestedField
 from pyiceberg.view.metadata import SQLViewRepresentation, ViewVersion
 
@@ -97,6 +98,48 @@ def test_a_server_that_gives_some_snapshots_only_is_refused(rest_server: RestSer
         run(lake(proxy.uri), calls_on(table)[number])
     assert on_disk(table) == before
     assert len(table.refresh().metadata.snapshots) == 5
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("left_out", ["refs", "statistics"])
+def test_a_server_that_leaves_out_refs_or_statistics_is_refused(
+    rest_server: RestServer, table: Table, number: int, left_out: str
+) -> None:
+    table.manage_snapshots().create_tag(table.metadata.snapshots[0].snapshot_id, "kept").commit()
+    head = table.metadata.current_snapshot_id
+    assert head is not None
+    path = f"{table.location()}/metadata/head.stats"
+    with table.io.new_output(path).create() as stream:
+        stream.write(b"statistics")
+    with table.update_statistics() as change:
+        change.set_statistics(
+            StatisticsFile(
+                snapshot_id=head,
+                statistics_path=path,
+                file_size_in_bytes=10,
+                file_footer_size_in_bytes=1,
+                blob_metadata=[],
+            )
+        )
+
+    def rewrite(path: str, answer: dict[str, Any]) -> dict[str, Any]:
+        if "metadata" in answer:
+            refs = answer["metadata"]["refs"]
+            answer["metadata"][left_out] = {"main": refs["main"]} if left_out == "refs" else []
+        return answer
+
+    before = on_disk(table)
+    with RewritingProxy(rest_server.uri, rewrite) as proxy:
+        sql = calls_on(table)[number]
+        if number == 2:
+            outcomes = {row["step"]: row["outcome"] for row in run(lake(proxy.uri), sql)}
+            assert outcomes["expire"] == "refused", outcomes
+        else:
+            with pytest.raises(UnsupportedError, match=f"the catalog gives .* {left_out}"):
+                run(lake(proxy.uri), sql)
+    assert on_disk(table) >= before
+    assert len(table.refresh().metadata.snapshots) >= 5
+    assert "kept" in table.metadata.refs
 
 
 def test_tables_in_nested_namespaces_and_views_are_seen_and_a_failing_listing_is_named(

@@ -5,12 +5,19 @@ from __future__ import annotations
 import pytest
 from pyiceberg.expressions import And, BooleanExpression, In, NotIn, Or
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import DateType, DecimalType, LongType, NestedField
 
 from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.plan.filters import long_lists
+from iceberg_compact_sql.plan.filters.long_lists import ShortenedFilter
 from iceberg_compact_sql.plan.filters.parse import parse_where
 
-SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "n", LongType(), required=False))
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "n", LongType(), required=False),
+    NestedField(3, "day", DateType(), required=False),
+    NestedField(4, "price", DecimalType(9, 2), required=False),
+)
 TERMS = 3000
 
 
@@ -55,3 +62,25 @@ def test_an_error_behind_a_long_list_names_its_place_in_the_text() -> None:
 def test_a_marker_that_the_user_writes_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="where is refused"):
         parsed("id IN (:iceberg_compact_list_0)")
+
+
+DAYS = [f"DATE '20{n % 100:02}-{n // 100 % 12 + 1:02}-{n // 1200 + 1:02}'" for n in range(3000)]
+PRICES = [f"{n - 1500}.{n % 100:02}" for n in range(3000)]
+
+
+@pytest.mark.parametrize(("column", "items"), [("day", DAYS), ("price", PRICES), ("id", PRICES)])
+def test_a_long_list_of_dates_or_decimals_is_read_without_the_parser(
+    column: str, items: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"{column} IN ({', '.join(items)})"
+    short = ShortenedFilter(text)
+    assert short.text == f"{column} IN (:iceberg_compact_list_0)"
+    found = parsed(text)
+    monkeypatch.setattr(long_lists, "_LEAST_CHARACTERS", len(text) + 1)
+    assert ShortenedFilter(text).text == text
+    assert found == parsed(text)
+
+
+def test_a_date_that_does_not_exist_is_refused_in_a_long_list_too() -> None:
+    with pytest.raises(InvalidArgumentError, match="2024-02-30"):
+        parsed(f"day IN ({', '.join(DAYS)}, DATE '2024-02-30')")
