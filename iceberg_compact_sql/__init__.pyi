@@ -158,6 +158,11 @@ def rewrite_position_deletes(
     min_input_files: int | None = None,
     max_group_size: int | str | None = None,
     rewrite_all: bool | None = None,
+    max_group_files: int | None = None,
+    job_order: Literal["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"] | None = None,
+    partial_progress: bool | None = None,
+    max_commits: int | None = None,
+    max_concurrent_groups: int | None = None,
 ) -> DataFrame:
     """Merge small position delete files of each partition and drop entries that point at no live file."""
 

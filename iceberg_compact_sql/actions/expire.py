@@ -21,6 +21,7 @@ class ExpireRequest:
     older_than_ms: int | None = None
     retain_last: int | None = None
     snapshot_ids: tuple[int, ...] = ()
+    ignore_unknown_ids: bool = False
     clean_expired_metadata: bool = False
     keep_files: bool = False
     max_concurrent_deletes: int | None = None
@@ -32,6 +33,7 @@ class ExpireRequest:
             older_than_ms=self.older_than_ms,
             retain_last=self.retain_last,
             snapshot_ids=self.snapshot_ids,
+            ignore_unknown_ids=self.ignore_unknown_ids,
             clean_expired_metadata=self.clean_expired_metadata,
         )
 

@@ -60,6 +60,7 @@ class PositionDeletesRequest:
     max_file_bytes: int | None = None
     min_input_files: int = 5
     max_group_bytes: int | None = None
+    max_group_files: int | None = None
     rewrite_all: bool = False
     where_by_partition: bool = False
 
@@ -306,4 +307,5 @@ def _options(request: PositionDeletesRequest, properties: Mapping[str, Any]) -> 
         request.max_group_bytes or _GROUP_TARGETS * target,
         request.rewrite_all,
         one_per_data_file(properties),
+        request.max_group_files,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.actions.reporting import reported
 from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX
 from iceberg_compact_sql.engine.cluster import driver_files_setting
-from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.errors import IcebergError, IcebergKind, InvalidArgumentError
 from iceberg_compact_sql.reclaim.cluster_search import DEFAULT_DRIVER_FILES
 from iceberg_compact_sql.reclaim.orphans import OrphanRequest, OrphanSearch
 from iceberg_compact_sql.storage.protocol import StoredFile
@@ -136,6 +137,7 @@ def _files_of_view(context: Context, view: str) -> Iterator[tuple[str, int | Non
             argument="file_list_view",
             value=view,
             hint="Name a view or table of this session.",
+            iceberg=_unreadable_view(error),
         ) from error
     path = next((name for name in ("file_path", "path") if types.get(name) == "string"), None)
     if path is None or types.get("last_modified") not in ("timestamp", "timestamp_ntz"):
@@ -144,8 +146,31 @@ def _files_of_view(context: Context, view: str) -> Iterator[tuple[str, int | Non
             argument="file_list_view",
             value=view,
             hint="It needs file_path string and last_modified timestamp.",
+            iceberg=_unusable_view(frame),
         )
     moment = "unix_millis(CAST(last_modified AS TIMESTAMP))"
     for row in frame.selectExpr(f"{path} AS path", f"{moment} AS modified_ms").toLocalIterator():
         if row["path"] is not None:
             yield row["path"], row["modified_ms"]
+
+
+def _unreadable_view(error: Exception) -> IcebergError | None:
+    """Spark's own error for a view that does not exist; None for other failures."""
+    spark_error = re.match(r"\[(TABLE_OR_VIEW_NOT_FOUND)\] (.*?) SQLSTATE: (\w+)", str(error), re.DOTALL)
+    return spark_error and IcebergError(spark_error[2], IcebergKind.ANALYSIS, spark_error[1], spark_error[3])
+
+
+def _unusable_view(frame: Any) -> IcebergError | None:
+    """Iceberg's error for a view without the columns that it needs, or with other types."""
+    types = {field.name: type(field.dataType).__name__ for field in frame.schema.fields}
+    for column, accepted, described in (
+        ("file_path", ("StringType",), "a string"),
+        ("last_modified", ("TimestampType",), "a timestamp"),
+    ):
+        if column not in types:
+            names = ", ".join(f"`{name}`" for name in types)
+            message = f"No such struct field `{column}` in {names}."
+            return IcebergError(message, IcebergKind.ILLEGAL_ARGUMENT, "FIELD_NOT_FOUND", "42704")
+        if types[column] not in accepted:
+            return IcebergError(f"Invalid {column} column: {types[column]} is not {described}")
+    return None

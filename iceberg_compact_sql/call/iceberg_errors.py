@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -34,6 +34,7 @@ _SPARK_TYPES = {
     Kind.MAP: "MAP<STRING, STRING>",
 }
 _ORDINALS = ("first", "second", "third")
+_NUMBERS = (Kind.INT, Kind.LONG)
 _COLLECTIONS = (Kind.LONGS, Kind.STRINGS, Kind.MAP)
 # Options for which Iceberg has its own message.
 _OPTION_MESSAGES = {
@@ -55,9 +56,6 @@ _ARGUMENT_MESSAGES = {
         "Cannot use output spec id {value} because the table does not contain a reference to this spec-id."
     ),
     "spec_id": "Invalid spec id {value}",
-    "sort_by": (
-        "Cannot set manifest sorting because specified field(s) [{value}] were not found in current partition spec"
-    ),
     "older_than": (
         "Cannot remove orphan files with an interval less than 24 hours. Executing this procedure with a short "
         "interval may corrupt the table if other operations are happening at the same time. If you are absolutely "
@@ -139,8 +137,12 @@ def wrong_value(parameter: Parameter, value: Any, position: int | None) -> Icebe
     option = parameter.option if parameter.name.startswith("options[") else None
     if option is not None:
         return _wrong_option(parameter, option, value)
-    if parameter.name == "table" and isinstance(value, str):
-        return IcebergError("Cannot handle an empty identifier for parameter 'table'")
+    if parameter.name == "table" and not isinstance(value, (list, tuple, Mapping)):
+        return IcebergError(
+            "Cannot handle an empty identifier for parameter 'table'"
+            if isinstance(value, str)
+            else f"Cannot parse identifier for parameter 'table': {_sql_text(value)}"
+        )
     expected = _SPARK_TYPES.get(parameter.kind)
     readable = isinstance(value, str) and parameter.kind not in _COLLECTIONS
     if expected not in (None, "STRING") and readable and not _is_number(value):
@@ -150,17 +152,40 @@ def wrong_value(parameter: Parameter, value: Any, position: int | None) -> Icebe
             "Correct the value as per the syntax, or change its target type. Use `try_cast` to tolerate malformed "
             "input and return NULL instead.",
             "22018",
+            # Spark's error for a malformed number is a NumberFormatException.
+            IcebergKind.ILLEGAL_ARGUMENT if parameter.kind in _NUMBERS else IcebergKind.ANALYSIS,
         )
-    mismatch = parameter.kind in (Kind.TIME, *_COLLECTIONS) and not isinstance(value, (Mapping, list, tuple, dt.date))
+    mismatch = not _casts_implicitly(parameter.kind, value)
     if expected is not None and mismatch and position is not None:
         ordinal = _ORDINALS[position] if position < len(_ORDINALS) else f"{position + 1}th"
         return _condition(
             "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE",
             f'Cannot resolve CALL due to data type mismatch: The {ordinal} parameter requires the "{expected}" type, '
-            f'however "{_text(value)}" has the type "{_type_of(value)}".',
+            f'however "{_sql_text(value)}" has the type "{_type_of(value)}".',
             "42K09",
         )
     return None
+
+
+def prefix_conflicts(conflicts: Iterable[tuple[str, str]]) -> IcebergError:
+    """The error for files that are listed under one prefix (`scheme://authority`) and named under another one.
+
+    Iceberg shows pairs of schemes or authorities: the one in the metadata, then the listed one.
+    """
+    pairs: dict[str, None] = {}
+    for listed, named in conflicts:
+        for of_metadata, of_listing in zip(named.split("://", 1), listed.split("://", 1), strict=True):
+            if of_metadata != of_listing:
+                pairs[f"({of_metadata or 'null'}, {of_listing or 'null'})"] = None
+    return IcebergError(
+        "Unable to determine whether certain files are orphan. Metadata references files that match listed/provided "
+        "files except for authority/scheme. Please, inspect the conflicting authorities/schemes and provide which of "
+        "them are equal by further configuring the action via equalSchemes() and equalAuthorities() methods. Set the "
+        "prefix mismatch mode to 'NONE' to ignore remaining locations with conflicting authorities/schemes or to "
+        "'DELETE' iff you are ABSOLUTELY confident that remaining conflicting authorities/schemes are different. It "
+        f"will be impossible to recover deleted files. Conflicting authorities/schemes: [{', '.join(pairs)}].",
+        IcebergKind.VALIDATION,
+    )
 
 
 def as_iceberg_error(error: IcebergCompactError, procedure: str) -> IcebergError | None:
@@ -173,7 +198,7 @@ def as_iceberg_error(error: IcebergCompactError, procedure: str) -> IcebergError
     if error.argument == "gc.enabled" and procedure in _GC_DISABLED_MESSAGES:
         return IcebergError(_GC_DISABLED_MESSAGES[procedure], IcebergKind.VALIDATION)
     if isinstance(error, NotFoundError) and error.argument == "table":
-        catalog = re.search(r"in catalog '([^']*)'", error.detail)
+        catalog = re.search(r"catalog '([^']*)'", error.detail)
         where = f" in catalog '{catalog[1]}'" if catalog else ""
         return IcebergError(f"Couldn't load table '{error.value}'{where}", IcebergKind.RUNTIME)
     if not isinstance(error, (InvalidArgumentError, NotFoundError)) or error.argument is None:
@@ -184,7 +209,8 @@ def as_iceberg_error(error: IcebergCompactError, procedure: str) -> IcebergError
 
 def _wrong_option(parameter: Parameter, option: str, value: Any) -> IcebergError | None:
     message_format = _OPTION_MESSAGES.get(option)
-    if parameter.kind is not Kind.CHOICE and not _is_number(value):
+    whole = parameter.kind in (*_NUMBERS, Kind.SIZE)
+    if parameter.kind is not Kind.CHOICE and not (_is_whole_number(value) if whole else _is_number(value)):
         return IcebergError(f'For input string: "{value}"')
     if message_format is not None:
         return IcebergError(message_format.format(key=option, value=_text(value)))
@@ -196,8 +222,27 @@ def _wrong_option(parameter: Parameter, option: str, value: Any) -> IcebergError
     return IcebergError(f"'{option}' is set to {shown} but must be {rule}")
 
 
-def _condition(condition: str, message: str, sql_state: str = _PARAMETER_SQL_STATE) -> IcebergError:
-    return IcebergError(message, IcebergKind.ANALYSIS, condition, sql_state)
+def _condition(
+    condition: str,
+    message: str,
+    sql_state: str = _PARAMETER_SQL_STATE,
+    kind: IcebergKind = IcebergKind.ANALYSIS,
+) -> IcebergError:
+    return IcebergError(message, kind, condition, sql_state)
+
+
+def _casts_implicitly(kind: Kind, value: Any) -> bool:
+    """Whether Spark casts a value of this type to the type of the argument before it calls the procedure."""
+    if kind in (Kind.LONGS, Kind.STRINGS):
+        # Spark casts the items of an array between numbers, and to strings, but not from strings.
+        return isinstance(value, (list, tuple)) and (kind is Kind.STRINGS or not any(isinstance(i, str) for i in value))
+    if kind is Kind.MAP:
+        return isinstance(value, Mapping)
+    if isinstance(value, (list, tuple, Mapping)):
+        return False
+    if kind is Kind.TIME:
+        return isinstance(value, dt.date)
+    return kind is not Kind.BOOLEAN or isinstance(value, (bool, str))
 
 
 def _text(value: Any) -> str:
@@ -206,6 +251,19 @@ def _text(value: Any) -> str:
     except ValueError:
         # Python refuses to format integers of more than 4,300 digits.
         return "a value too long to show"
+
+
+def _sql_text(value: Any) -> str:
+    """A value as Spark's messages show it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"array({', '.join(map(_sql_text, value))})"
+    return _text(value)
+
+
+def _is_whole_number(value: Any) -> bool:
+    return re.fullmatch(r"[+-]?\d{1,19}", str(value)) is not None
 
 
 def _is_number(value: Any) -> bool:
@@ -217,6 +275,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _type_of(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"ARRAY<{_type_of(value[0]) if value else 'VOID'}>"
     if isinstance(value, bool):
         return "BOOLEAN"
     if isinstance(value, int):

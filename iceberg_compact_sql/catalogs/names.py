@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX, SessionView
-from iceberg_compact_sql.errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from iceberg_compact_sql.errors import IcebergError, InvalidArgumentError, NotFoundError, UnsupportedError
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s](?:[^`.]*[^`.\s])?)")
 EMBEDDED_CATALOG = "local"
@@ -91,11 +91,23 @@ def resolve_name(
                 f"the procedure is called in catalog {catalog!r}, but '{show_name(parts)}' is in catalog {first!r}"
             )
             hint = f"Call {show_name([first])}.system.<procedure> or leave the catalog out."
-            raise InvalidArgumentError(message, argument="table", value=show_name(parts), hint=hint)
+            raise InvalidArgumentError(
+                message,
+                argument="table",
+                value=show_name(parts),
+                hint=hint,
+                iceberg=_in_another_catalog(catalog, parts),
+            )
         return ResolvedName(first, parts[1:])
     if len(parts) > 1 and _is_foreign_catalog(view, first):
         message = f"catalog {first!r} is not an Iceberg catalog"
-        raise UnsupportedError(message, argument="table", value=show_name(parts), hint=_candidates(known))
+        raise UnsupportedError(
+            message,
+            argument="table",
+            value=show_name(parts),
+            hint=_candidates(known),
+            iceberg=None if catalog is None else _in_another_catalog(catalog, parts),
+        )
     target_catalog = default_catalog(view, known) if catalog is None else required_catalog(catalog, known)
     if len(parts) > 1:
         return ResolvedName(target_catalog, parts)
@@ -104,6 +116,12 @@ def resolve_name(
         message = f"'{show_name(parts)}' names no namespace, and catalog {target_catalog!r} has no current one"
         raise NotFoundError(message, argument="table", value=show_name(parts), hint=f"Write 'db.{show_name(parts)}'.")
     return ResolvedName(target_catalog, (*namespace, *parts))
+
+
+def _in_another_catalog(catalog: str, parts: tuple[str, ...]) -> IcebergError:
+    return IcebergError(
+        f"Cannot run procedure in catalog '{catalog}': '{show_name(parts[1:])}' is a table in catalog '{parts[0]}'"
+    )
 
 
 def default_catalog(view: SessionView, known: Mapping[str, Origin]) -> str:

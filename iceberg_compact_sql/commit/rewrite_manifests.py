@@ -31,6 +31,7 @@ from iceberg_compact_sql.commit.snapshot_draft import (
 )
 from iceberg_compact_sql.errors import (
     CommitConflictError,
+    IcebergError,
     InvalidArgumentError,
     NotFoundError,
     UnsupportedError,
@@ -158,6 +159,11 @@ def check_request(metadata: TableMetadata, request: ManifestRewriteRequest) -> N
                 argument="sort_by",
                 value=name,
                 hint=f"Its fields are: {', '.join(names)}. {meant or ''}".strip() if names else "It has no fields.",
+                iceberg=IcebergError(
+                    "Cannot set manifest sorting because specified field(s) "
+                    f"[{', '.join(field for field in request.sort_by if field not in names)}] "
+                    "were not found in current partition spec"
+                ),
             )
 
 

@@ -30,7 +30,7 @@ from iceberg_compact_sql import events
 from iceberg_compact_sql.call.detect import called_name
 from iceberg_compact_sql.doors.results import Answer
 from iceberg_compact_sql.doors.session import answer
-from iceberg_compact_sql.errors import IcebergCompactError, RunCancelledError
+from iceberg_compact_sql.errors import IcebergCompactError, IcebergKind, RunCancelledError
 from iceberg_compact_sql.redaction import mask_remembered, masked_logger, redact
 
 PROTOCOL = 1
@@ -227,7 +227,9 @@ def _error_content(error: IcebergCompactError, advice: str = "") -> dict[str, An
     text = f"{mask_remembered(str(error))}{advice}"
     content = {"error": text, "condition": error.condition, "sql_state": error.sql_state}
     if error.shown_as is not None:
-        message = mask_remembered(error.shown_as.message)
+        # CallFailed adds the condition to an AnalysisException; other exceptions of Java take the whole text.
+        analysis = error.shown_as.kind is IcebergKind.ANALYSIS
+        message = mask_remembered(error.shown_as.message if analysis else error.shown_as.text)
         content |= {"iceberg_kind": error.shown_as.kind.value, "iceberg_message": message}
     return content
 

@@ -24,6 +24,7 @@ class DeleteOptions:
     rewrite_all: bool
     # One delete file for each data file, for `write.delete.granularity` = 'file'.
     one_per_data_file: bool = False
+    max_group_files: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def plan_delete_groups(
             candidates[key].append(delete)
     groups: list[DeleteGroup] = []
     for partition_deletes in candidates.values():
-        for packed in pack_files(partition_deletes, options.max_group_bytes, None):
+        for packed in pack_files(partition_deletes, options.max_group_bytes, options.max_group_files):
             if _worthwhile(packed, options):
                 first = packed[0]
                 groups.append(DeleteGroup(len(groups), first.spec_id, first.partition, tuple(packed)))

@@ -41,6 +41,8 @@ def request_of(arguments: Arguments) -> ExpireRequest:
         older_than_ms=arguments["older_than"],
         retain_last=arguments["retain_last"],
         snapshot_ids=tuple(arguments["snapshot_ids"] or ()),
+        # Iceberg ignores ids that the table does not have, so that a repeated call succeeds.
+        ignore_unknown_ids=arguments.iceberg_form,
         clean_expired_metadata=arguments["clean_expired_metadata"],
         keep_files=arguments["keep_files"],
         max_concurrent_deletes=arguments["max_concurrent_deletes"],

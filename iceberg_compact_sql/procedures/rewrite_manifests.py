@@ -17,7 +17,7 @@ from iceberg_compact_sql.call.declaration import (
     Row,
     columns,
 )
-from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.errors import IcebergError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from iceberg_compact_sql.actions.rewrite_manifests import ManifestsRequest, ManifestsResult
@@ -36,10 +36,12 @@ def request_of(arguments: Arguments) -> ManifestsRequest:
     from iceberg_compact_sql.actions.rewrite_manifests import ManifestsRequest
 
     if arguments.iceberg_form and arguments["sort_by"] == ():
+        rule = "sort_by must not be empty when provided"
         raise InvalidArgumentError(
-            "sort_by must not be empty when provided",
+            rule,
             argument="sort_by",
             value=(),
+            iceberg=IcebergError(rule),
             hint="Name partition fields, as in array('day'), or leave it out.",
         )
     return ManifestsRequest(

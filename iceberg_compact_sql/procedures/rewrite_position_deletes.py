@@ -47,6 +47,7 @@ def request_of(arguments: Arguments) -> PositionDeletesRequest:
         max_file_bytes=arguments["max_file_size"],
         min_input_files=arguments["min_input_files"],
         max_group_bytes=arguments["max_group_size"],
+        max_group_files=arguments["max_group_files"],
         rewrite_all=arguments["rewrite_all"],
         where_by_partition=arguments.iceberg_form,
     )
@@ -63,6 +64,7 @@ def result_row(result: PositionDeletesResult) -> Row:
     )
 
 
+_ACCEPTED = "accepted for compatibility with Iceberg and ignored"
 _RESULT = columns(
     "rewritten_delete_files_count int, added_delete_files_count int, rewritten_bytes_count bigint, "
     "added_bytes_count bigint, snapshot_id bigint"
@@ -104,6 +106,43 @@ PROCEDURE = Procedure(
         ),
         Parameter(
             "rewrite_all", Kind.BOOLEAN, "rewrite every position delete file", default=False, option="rewrite-all"
+        ),
+        Parameter(
+            "max_group_files",
+            Kind.LONG,
+            "maximum files that are merged at once",
+            minimum=1,
+            option="max-file-group-input-files",
+        ),
+        Parameter(
+            "job_order",
+            Kind.CHOICE,
+            f"{_ACCEPTED}: all groups are in one commit",
+            default="none",
+            choices=("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"),
+            option="rewrite-job-order",
+        ),
+        Parameter(
+            "partial_progress",
+            Kind.BOOLEAN,
+            f"{_ACCEPTED}: all groups are in one commit",
+            default=False,
+            option="partial-progress.enabled",
+        ),
+        Parameter(
+            "max_commits",
+            Kind.INT,
+            f"{_ACCEPTED}: there is one commit",
+            default=10,
+            minimum=1,
+            option="partial-progress.max-commits",
+        ),
+        Parameter(
+            "max_concurrent_groups",
+            Kind.INT,
+            f"{_ACCEPTED}: groups are merged one after the other",
+            minimum=1,
+            option="max-concurrent-file-group-rewrites",
         ),
     ),
     columns=_RESULT,

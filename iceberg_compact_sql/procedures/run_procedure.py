@@ -49,7 +49,7 @@ def check_call(procedure: Procedure, context: Context, arguments: Arguments) -> 
     table = context.open_table(arguments["table"]).table
     if "branch" in arguments:
         branch_head(table.metadata, arguments["branch"])
-    if arguments.get("snapshot_ids"):
+    if arguments.get("snapshot_ids") and not arguments.iceberg_form:
         refuse_unknown_ids(table.metadata, arguments["snapshot_ids"])
     context.read_where(arguments.get("where"), table)
 

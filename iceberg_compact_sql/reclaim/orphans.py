@@ -9,6 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_compact_sql import events
+from iceberg_compact_sql.call.iceberg_errors import prefix_conflicts
 from iceberg_compact_sql.catalogs.complete_metadata import require_complete_metadata
 from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError
 from iceberg_compact_sql.reclaim import quarantine
@@ -300,6 +301,7 @@ class OrphanSearch:
             value=self._request.prefix_mismatch_mode,
             hint="Say which are the same with equal_schemes or equal_authorities, or set prefix_mismatch_mode to "
             "IGNORE. Use DELETE only if they are certainly different stores.",
+            iceberg=prefix_conflicts(sorted(self._conflicts)),
         )
 
     def _listing(self) -> Iterator[StoredFile]:

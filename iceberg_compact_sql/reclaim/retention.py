@@ -9,7 +9,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
+from iceberg_compact_sql.errors import IcebergError, InvalidArgumentError, UnsupportedError
 from iceberg_compact_sql.table.properties import GC_ENABLED, MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP
 
 _DAY_MS = 86_400_000
@@ -27,6 +27,7 @@ class ExpiryRequest:
     retain_last: int | None = None
     snapshot_ids: tuple[int, ...] = ()
     clean_expired_metadata: bool = False
+    ignore_unknown_ids: bool = False
 
     def __post_init__(self) -> None:
         if self.retain_last is not None and self.retain_last < 1:
@@ -92,7 +93,8 @@ def decide(metadata: TableMetadata, request: ExpiryRequest) -> Retention:
 def check_request(metadata: TableMetadata, request: ExpiryRequest) -> None:
     """Refuse a table that does not allow clean-up, and ids that it does not have."""
     refuse_without_gc(metadata)
-    refuse_unknown_ids(metadata, request.snapshot_ids)
+    if not request.ignore_unknown_ids:
+        refuse_unknown_ids(metadata, request.snapshot_ids)
 
 
 def refuse_unknown_ids(metadata: TableMetadata, snapshot_ids: Iterable[int]) -> None:
@@ -138,7 +140,15 @@ def _refuse_heads(refs: Mapping[str, SnapshotRef], explicit: frozenset[int]) -> 
                 argument="snapshot_ids",
                 value=ref.snapshot_id,
                 hint="Leave it out, or drop or move the ref first.",
+                iceberg=IcebergError(
+                    f"Cannot expire {ref.snapshot_id}. Still referenced by refs: [{', '.join(_refs_of(refs, ref))}]"
+                ),
             )
+
+
+def _refs_of(refs: Mapping[str, SnapshotRef], ref: SnapshotRef) -> list[str]:
+    """The names of all refs with the same head."""
+    return [name for name, other in refs.items() if other.snapshot_id == ref.snapshot_id]
 
 
 def _ancestors(snapshots: Mapping[int, Snapshot], head: int) -> Iterator[Snapshot]:

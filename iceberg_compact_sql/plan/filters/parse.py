@@ -22,7 +22,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from iceberg_compact_sql.call.grammar import CallDialect, UnexpectedToken
-from iceberg_compact_sql.errors import IcebergError, InvalidArgumentError, did_you_mean
+from iceberg_compact_sql.errors import InvalidArgumentError, did_you_mean
 from iceberg_compact_sql.plan.filters.comparisons import MIRRORED, NEGATED, Unusable, compare, compare_in
 from iceberg_compact_sql.plan.filters.constant_conditions import holds
 from iceberg_compact_sql.plan.filters.constants import constant_of, is_constant, refuse_unknown_parts
@@ -37,6 +37,7 @@ from iceberg_compact_sql.plan.filters.predicates import (
     not_nan,
     not_null,
 )
+from iceberg_compact_sql.plan.filters.translation import cannot_use
 from iceberg_compact_sql.units import EXACT_DECIMALS
 
 _COMPARISONS: dict[type, str] = {
@@ -138,7 +139,7 @@ class _Reader:
             if not isinstance(term.type, BooleanType):
                 raise Unusable(f"{term.name} is of type {term.type}, not a condition")
             return compare(term.name, term.type, "!=" if negate else "=", True, self._time_zone)
-        raise self._error("this cannot be used in a filter", node, _ALLOWED)
+        raise self._unsupported("this cannot be used in a filter", node)
 
     def _readers(self) -> dict[type, Callable[[Any, bool], BooleanExpression]]:
         return {
@@ -163,18 +164,18 @@ class _Reader:
         if is_constant(left):
             return self._always(holds(self._constant(left), operator, self._constant(right), self._time_zone))
         if not is_constant(right):
-            return self._same_column(left, right, operator)
+            return self._same_column(node, operator)
         if isinstance(left.unnest(), exp.Predicate | exp.Connector | exp.Not) and operator in ("=", "!="):
             return self._truth(left, operator, self._constant(right))
         return self._compare(self._term(left), operator, self._constant(right))
 
-    def _same_column(self, left: exp.Expression, right: exp.Expression, operator: str) -> BooleanExpression:
+    def _same_column(self, node: exp.Expression, operator: str) -> BooleanExpression:
         """`a = a` is true for every value of `a`; a comparison of two columns is refused."""
-        if not isinstance(left, exp.Column) or not isinstance(right, exp.Column):
-            raise Unusable("one side of a comparison must be a constant")
-        term = self._term(left)
-        if term != self._term(right):
-            raise Unusable("one side of a comparison must be a constant")
+        columns = [side for side in (node.this, node.expression) if isinstance(side, exp.Column)]
+        terms = [self._term(column) for column in columns]
+        if len(terms) < 2 or terms[0] != terms[1]:
+            raise self._unsupported("one side of a comparison must be a constant", node)
+        term = terms[0]
         return not_null(term.name) if operator in ("=", "<=", ">=") else AlwaysFalse()
 
     def _truth(self, condition: exp.Expression, operator: str, wanted: Any) -> BooleanExpression:
@@ -263,7 +264,7 @@ class _Reader:
         """`isnull(column)` and `isnotnull(column)`."""
         name = node.name.lower()
         if name not in ("isnull", "isnotnull") or len(node.expressions) != 1:
-            raise self._error("this cannot be used in a filter", node, _ALLOWED)
+            raise self._unsupported("this cannot be used in a filter", node)
         term = self._term(node.expressions[0])
         return is_null(term.name) if (name == "isnull") is not negate else not_null(term.name)
 
@@ -275,7 +276,7 @@ class _Reader:
             raise Unusable("LIKE takes a string")
         prefix = pattern.rstrip("%")
         if any(special in prefix for special in "%_\\"):
-            raise Unusable(f"LIKE '{pattern}' is not a plain prefix such as 'abc%'")
+            raise self._unsupported(f"LIKE '{pattern}' is not a plain prefix such as 'abc%'", node)
         if prefix == pattern:
             return compare(term.name, term.type, "!=" if negate else "=", pattern, self._time_zone)
         return self._prefix(term, prefix, negate)
@@ -317,10 +318,7 @@ class _Reader:
         if call is None and isinstance(node, (exp.Column, exp.Dot)):
             return self._column(node)
         if call is None or not isinstance(call.column, (exp.Column, exp.Dot)):
-            error = self._error("this is neither a column nor a function of one that can be used here", node, _ALLOWED)
-            # Iceberg's error for a filter that Spark resolves but Iceberg cannot convert.
-            error.iceberg = IcebergError(f"Cannot convert Spark filter: {self._text} to Iceberg expression")
-            raise error
+            raise self._unsupported("this is neither a column nor a function of one that can be used here", node)
         column = self._column(call.column)
         width = None if call.width is None else read_width(call.name, self._constant(call.width))
         function = Function(call.name, width, call.qualified)
@@ -357,6 +355,12 @@ class _Reader:
                 # The dot is part of a name and does not separate levels.
                 continue
         return True
+
+    def _unsupported(self, reason: str, node: exp.Expression) -> InvalidArgumentError:
+        """The error for an expression that Spark accepts; Iceberg has its own messages for these."""
+        error = self._error(reason, node, _ALLOWED)
+        error.iceberg = cannot_use(self._text, node)
+        return error
 
     def _error(self, reason: str, node: exp.Expression | None, hint: str | None = None) -> InvalidArgumentError:
         position = ""

@@ -35,6 +35,13 @@ try:
 except AnalysisException as error:
     print("refused", error.getCondition(), error.getSqlState(), "Did you mean 'target'?" in str(error))
 
+# dbt and notebooks match these conditions of Spark.
+for arguments in ("", "'t', table => 't'", "'t', nope => 1", "table => 't', 'binpack'", "'t', 'binpack', 'x', 5"):
+    try:
+        spark.sql(f"CALL local.system.rewrite_data_files({arguments})")
+    except AnalysisException as error:
+        print(error.getCondition())
+
 (folder / "stall").touch()
 outcome = []
 def call():
@@ -79,6 +86,11 @@ def test_unpatched_and_patched_clients_of_one_server(tmp_path: Path) -> None:
             "compacted (6, 1) 1 bigint",
             "scored 1 timestamp",
             "refused ICEBERG_COMPACT_INVALID_ARGUMENT 22023 True",
+            "REQUIRED_PARAMETER_NOT_FOUND",
+            "DUPLICATE_ROUTINE_PARAMETER_ASSIGNMENT.BOTH_POSITIONAL_AND_NAMED",
+            "UNRECOGNIZED_PARAMETER_NAME",
+            "UNEXPECTED_POSITIONAL_ARGUMENT",
+            "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE",
             "interrupted cancelled True",
             "after True",
         ], client.stdout + client.stderr

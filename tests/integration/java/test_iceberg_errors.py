@@ -49,6 +49,19 @@ CALLS = [
     "rewrite_manifests(table => 'db.t', spec_id => 9)",
     "rewrite_position_delete_files(table => 'db.t', options => map('foo', 'bar'))",
     "rewrite_position_delete_files(table => 'db.t', where => 'nope = 1')",
+    "rewrite_position_delete_files('db.t', map('max-concurrent-file-group-rewrites', '0'))",
+    "rewrite_position_delete_files('db.t', map('rewrite-job-order', 'x'))",
+    "rewrite_position_delete_files('db.t', map('partial-progress.enabled', 'true', 'partial-progress.max-commits', '0'))",  # noqa: E501
+    "rewrite_data_files('db.t', options => map('min-input-files', '1.5'))",
+    "rewrite_data_files(table => 'nodb.t')",
+    "rewrite_data_files(table => 'spark_catalog.db.t')",
+    "rewrite_manifests('db.t', sort_by => array())",
+    "expire_snapshots(5)",
+    "expire_snapshots(table => 'db.t', snapshot_ids => array({head}))",
+    "remove_orphan_files('db.t', file_list_view => 'no_path')",
+    "remove_orphan_files('db.t', file_list_view => 'wrong_path')",
+    "remove_orphan_files('db.t', file_list_view => 'wrong_time')",
+    "remove_orphan_files('db.t', file_list_view => 'no_view')",
 ]
 # These sentences go on with what differs: the names that are close, the plan of the statement.
 STARTS = [
@@ -56,16 +69,47 @@ STARTS = [
     ("rewrite_data_files(table => 'db.t', options => 'x')", "SQLSTATE"),
     ("expire_snapshots('db.t', 2.2)", "SQLSTATE"),
     ("expire_snapshots('db.t', 'soon')", "SQLSTATE"),
+    ("expire_snapshots('db.t', retain_last => 'x')", "SQLSTATE"),
+    ("expire_snapshots('db.t', stream_results => 2)", "SQLSTATE"),
+    ("expire_snapshots('db.t', snapshot_ids => array('x'))", "SQLSTATE"),
+    ("expire_snapshots('db.t', older_than => true)", "SQLSTATE"),
+    ("rewrite_manifests('db.t', 2.2)", "SQLSTATE"),
+    ("rewrite_manifests('db.t', sort_by => array('nope', 'c1'))", " partition spec"),
 ]
+# Spark shows a filter in its own words after the colon.
+FILTERS = [
+    "substr(s, 2) = 'fo'",
+    "substr(encode(s, 'utf-8'), 2) = 'fo'",
+    "s like '%x'",
+    "s like 'a%x'",
+    "s like 'a_x'",
+    "s rlike 'a'",
+    "s = upper(s)",
+    "c1 % 2 = 0",
+    "year(current_date()) = c1 + 1",
+    "array_contains(array(c1), 1)",
+    "case when c1 = 1 then true else false end",
+    "no_such_function(c1) = 1",
+    "1",
+]
+VIEWS = {
+    "no_path": "SELECT 1 AS x",
+    "wrong_path": "SELECT 1 AS file_path, current_timestamp() AS last_modified",
+    "wrong_time": "SELECT 'a' AS file_path, 'b' AS last_modified",
+}
 
 
 @pytest.fixture
 def session(lake: Lake) -> Iterator[Lake]:
-    lake.sql("CREATE TABLE {lake}.db.t (c1 INT) USING iceberg")
-    lake.sql("INSERT INTO {lake}.db.t VALUES (1)")
+    lake.sql("CREATE TABLE {lake}.db.t (c1 INT, s STRING) USING iceberg")
+    lake.sql("INSERT INTO {lake}.db.t VALUES (1, 'a')")
     lake.sql("CREATE TABLE {lake}.db.kept (c1 INT) USING iceberg TBLPROPERTIES ('gc.enabled' = 'false')")
+    for view, query in VIEWS.items():
+        lake.spark.sql(query).createOrReplaceTempView(view)
     iceberg_compact_sql.register(lake.spark)
     yield lake
+    for view in VIEWS:
+        lake.spark.catalog.dropTempView(view)
     lake.spark.conf.unset("spark.iceberg_compact_sql.takeover")
     iceberg_compact_sql.unregister(lake.spark)
 
@@ -89,13 +133,15 @@ def error_of(lake: Lake, call: str, *, takeover: bool) -> tuple[type, str | None
 
 
 def test_errors_are_those_of_iceberg(session: Lake) -> None:
-    for call in CALLS:
+    head = str(session.load("db.t").metadata.current_snapshot_id)
+    for call in (call.replace("{head}", head) for call in CALLS):
         kind, condition, text = error_of(session, call, takeover=False)
         our_kind, our_condition, our_text = error_of(session, call, takeover=True)
         if "For input string" in text:
             # NumberFormatException is an IllegalArgumentException in Java, and not in Python.
             kind = IllegalArgumentException
-        assert our_text.startswith(text), call
+        # A text of Spark's analysis goes on with the plan of the statement.
+        assert our_text.startswith(text.split("SQLSTATE")[0]), call
         assert our_kind is kind, call
         if condition is not None:
             assert our_condition == condition, call
@@ -107,6 +153,15 @@ def test_longer_sentences_start_as_those_of_iceberg(session: Lake) -> None:
         _, our_condition, our_text = error_of(session, call, takeover=True)
         assert our_condition == condition, call
         assert our_text.startswith(text[: text.index(end)]), call
+
+
+def test_a_filter_that_cannot_be_used_fails_in_the_same_stage(session: Lake) -> None:
+    for where in FILTERS:
+        call = f'rewrite_data_files(table => "db.t", where => "{where}")'
+        kind, _, text = error_of(session, call, takeover=False)
+        our_kind, _, our_text = error_of(session, call, takeover=True)
+        assert our_kind is kind, where
+        assert our_text.startswith(text[: text.index(":")]), where
 
 
 def test_our_own_sentence_follows_and_the_error_stays_one_of_ours(session: Lake) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,74 @@ def test_summaries_name_engine_and_application_as_icebergs_do(lake: Lake, ours: 
         [_] = ours(call).collect()
         assert lake.load("db.ours").metadata.current_snapshot_id != before, call
         assert engine("db.ours") == expected, call
+
+
+def test_unknown_snapshot_ids_are_ignored_so_that_a_call_can_be_repeated(lake: Lake, ours: Call) -> None:
+    twins(
+        lake, "CREATE TABLE {t} (id BIGINT) USING iceberg", "INSERT INTO {t} VALUES (1)", "INSERT INTO {t} VALUES (2)"
+    )
+    for name, run in (("db.theirs", partial(theirs, lake)), ("db.ours", ours)):
+        first = lake.load(name).metadata.snapshots[0].snapshot_id
+        call = f"expire_snapshots(table => '{name}', snapshot_ids => array({first}))"
+        counts = [tuple(run(call).collect()[0]) for _ in range(2)]
+        assert counts == [(0, 0, 0, 0, 1, 0), (0,) * 6], name
+
+
+def test_position_deletes_take_all_options_of_iceberg(lake: Lake, ours: Call) -> None:
+    fill_with_deletes(lake, partition="PARTITIONED BY (kind)")
+    options = {
+        "partial-progress.enabled": "true",
+        "partial-progress.max-commits": "2",
+        "max-concurrent-file-group-rewrites": "2",
+        "rewrite-job-order": "bytes-asc",
+        "max-file-group-input-files": "2",
+        "rewrite-all": "true",
+    }
+    pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
+    [expected] = theirs(lake, f"rewrite_position_delete_files('db.theirs', map({pairs}))").collect()
+    [answer] = ours(f"rewrite_position_delete_files('db.ours', map({pairs}))").collect()
+    assert answer[:2] == expected[:2]
+    assert lake.rows("db.ours", order_by="id") == lake.rows("db.theirs", order_by="id")
+
+
+def test_statistics_of_any_type_are_kept_counted_and_expired(lake: Lake, ours: Call) -> None:
+    spark: Any = lake.spark
+    iceberg = spark._jvm.org.apache.iceberg
+    twins(
+        lake,
+        "CREATE TABLE {t} (id BIGINT) USING iceberg",
+        "INSERT INTO {t} VALUES (1)",
+        "INSERT INTO {t} VALUES (2)",
+        "INSERT INTO {t} VALUES (3)",
+    )
+    for name in ("db.theirs", "db.ours"):
+        table = lake.java_table(name)
+        # The first snapshot expires below, the last one stays.
+        for snapshot in (lake.load(name).metadata.snapshots[0], lake.load(name).metadata.snapshots[-1]):
+            path = f"{table.location()}/metadata/{snapshot.snapshot_id}.stats"
+            Path(path.removeprefix("file://").removeprefix("file:")).write_bytes(b"statistics")
+            blob = iceberg.GenericBlobMetadata(
+                "an-unknown-type", snapshot.snapshot_id, snapshot.sequence_number, [1], {}
+            )
+            file = iceberg.GenericStatisticsFile(snapshot.snapshot_id, path, 10, 0, [blob])
+            table.updateStatistics().setStatistics(file).commit()
+    calls = (
+        "rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))",
+        "rewrite_manifests('{}')",
+        "rewrite_position_delete_files('{}')",
+        "remove_orphan_files('{}')",
+        "expire_snapshots(table => '{}', older_than => now(), retain_last => 3)",
+    )
+    for call in calls:
+        expected = theirs(lake, call.format("db.theirs")).collect()
+        answer = ours(call.format("db.ours")).collect()
+        columns = [name for name in answer[0].asDict() if "bytes" not in name] if answer else []
+        assert len(answer) == len(expected), call
+        assert [answer[0][name] for name in columns] == [expected[0][name] for name in columns], call
+    assert answer[0].deleted_statistics_files_count == 1
+    for name in ("db.theirs", "db.ours"):
+        [kept] = lake.load(name).metadata.statistics
+        assert [blob.type for blob in kept.blob_metadata] == ["an-unknown-type"]
 
 
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
