@@ -37,6 +37,7 @@ class CompactRequest:
     output_spec_id: int | None = None
     idle_ms: int | None = None
     min_score: float | None = None
+    min_fragment_ratio: float | None = None
     max_bytes: int | None = None
     max_cost_dollars: float | None = None
     time_budget_ms: int | None = None
@@ -81,6 +82,7 @@ class CompactRequest:
             job_order=self.job_order,
             idle_ms=self.idle_ms,
             min_score=self.min_score,
+            min_fragment_ratio=self.min_fragment_ratio,
             max_bytes=self.max_bytes,
             max_cost=self.max_cost_dollars,
             time_budget_ms=self.time_budget_ms,

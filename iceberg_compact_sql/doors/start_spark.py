@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -40,6 +41,36 @@ def start_session(master: str, settings: Mapping[str, str]) -> Any:
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def connect_session(url: str, settings: Mapping[str, str]) -> Any:
+    """Open a session on a Spark Connect server; settings that the server fixes stay as they are there."""
+    try:
+        from pyspark.sql.connect.session import SparkSession
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"Spark Connect needs {error.name}, which is not installed",
+            hint="Run: pip install 'iceberg-compact-sql[connect]'",
+        ) from None
+    builder = SparkSession.builder.remote(url)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def forget_dead_session() -> None:
+    """Clear what pyspark remembers of a JVM that has ended, so that a new session starts a new one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with contextlib.suppress(Exception):
+        gateway = SparkContext._gateway
+        if gateway is not None:
+            gateway.shutdown()
+            gateway.proc.kill()
+            gateway.proc.wait(10)
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
 
 
 def _java_options(settings: Mapping[str, str], folder: Path) -> str:

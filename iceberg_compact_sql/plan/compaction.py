@@ -60,7 +60,14 @@ def plan_compaction(
     """
     if accepted_paths is not None:
         options = replace(
-            options, max_files=None, max_bytes=None, max_cost=None, time_budget_ms=None, min_score=None, idle_ms=None
+            options,
+            max_files=None,
+            max_bytes=None,
+            max_cost=None,
+            time_budget_ms=None,
+            min_score=None,
+            min_fragment_ratio=None,
+            idle_ms=None,
         )
     output_spec_id = inventory.default_spec_id if options.output_spec_id is None else options.output_spec_id
     drafts: list[_Draft] = []
@@ -128,6 +135,9 @@ def _partition_refused(facts: PartitionFacts, points: float, options: Compaction
         return f"written to {age} ago, idle {format_duration(options.idle_ms)}"
     if options.min_score is not None and points < options.min_score:
         return f"score {points:.2f}, below min_score {options.min_score:g}"
+    if options.min_fragment_ratio is not None and facts.fragment_ratio < options.min_fragment_ratio:
+        ratio = f"{facts.fragment_ratio:.2f} delete files for each data file"
+        return f"{ratio}, below min_fragment_ratio {options.min_fragment_ratio:g}"
     return None
 
 

@@ -31,6 +31,7 @@ class CompactionOptions:
     output_spec_id: int | None = None
     idle_ms: int | None = None
     min_score: float | None = None
+    min_fragment_ratio: float | None = None
     max_bytes: int | None = None
     max_cost: float | None = None
     time_budget_ms: int | None = None

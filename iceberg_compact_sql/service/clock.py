@@ -1,0 +1,276 @@
+"""The clock of the service: fires schedules, looks at tables with `when`, and keeps to windows and budgets."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from iceberg_compact_sql.actions.score_tables import ScoreTablesRequest, score_match
+from iceberg_compact_sql.catalogs.matching_tables import MatchingTable, matching_tables
+from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError
+from iceberg_compact_sql.plan.cost import Prices
+from iceberg_compact_sql.redaction import masked_logger
+from iceberg_compact_sql.service.jobs import Job, JobRequest, Status
+from iceberg_compact_sql.service.queue import Submitted
+from iceberg_compact_sql.service.schedules import Schedule, due, schedules_of
+from iceberg_compact_sql.service.triggers import TriggerState, after_look, after_run, decide, figures_of
+
+if TYPE_CHECKING:
+    from iceberg_compact_sql.service.process import Service
+
+_log = masked_logger(__name__)
+_TICK_SECONDS = 0.5
+_DAY_MS = 86_400_000
+
+
+class Clock:
+    """Every schedule with its state. States are in the store, so that pauses and missed runs survive a restart."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.schedules = {schedule.name: schedule for schedule in schedules_of(service.config)}
+        self._states: dict[str, dict[str, Any]] = {}
+        self._lock = threading.RLock()
+        self._stopped = threading.Event()
+        self._woken = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.state = "ok" if service.config.scheduler.enabled else "off"
+
+    def open(self) -> None:
+        now_ms = self.service.queue.now_ms()
+        with self._lock:
+            self._states = {name: state for name, state in self.service.store.schedule_states().items()}
+            for name in self.schedules:
+                # A new schedule has missed nothing.
+                self._states.setdefault(name, {"last_ms": now_ms})
+        if self.service.config.scheduler.enabled:
+            self._thread = threading.Thread(target=self._tick_on, name="clock", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join(5)
+
+    def shown(self, now_ms: int) -> list[dict[str, Any]]:
+        """Every schedule with its state; times in epoch milliseconds."""
+        with self._lock:
+            return [
+                {
+                    "name": schedule.name,
+                    "table": schedule.table,
+                    "schedule": schedule.cron,
+                    "time_zone": schedule.time_zone,
+                    "paused": bool(self._states.get(schedule.name, {}).get("paused")),
+                    "next_ms": self._next_ms(schedule, now_ms),
+                    "last_ms": self._states.get(schedule.name, {}).get("fired_ms"),
+                    "last_job": self._states.get(schedule.name, {}).get("job_id"),
+                    "procedure": schedule.procedure,
+                    "arguments": dict(schedule.arguments),
+                    "when": None if schedule.when is None else schedule.when.thresholds(),
+                    "enabled": schedule.enabled,
+                    "dry": schedule.dry,
+                }
+                for schedule in self.schedules.values()
+            ]
+
+    def _next_ms(self, schedule: Schedule, now_ms: int) -> int | None:
+        return None if self._states.get(schedule.name, {}).get("paused") else schedule.next_ms(now_ms)
+
+    def require(self, name: str) -> Schedule:
+        """The schedule of this name; raises NotFoundError."""
+        schedule = self.schedules.get(name)
+        if schedule is None:
+            raise NotFoundError(f"there is no schedule {name!r}", argument="name", value=name)
+        return schedule
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        """Stop or resume a schedule; remembered across restarts. Runs of the pause are not made up for."""
+        self.require(name)
+        with self._lock:
+            self._save(name, paused=paused, last_ms=self.service.queue.now_ms())
+
+    def run_now(self, name: str, *, who: str, address: str | None) -> Submitted:
+        """Submit the run of a schedule now, whatever its clock, window and budget say."""
+        schedule = self.require(name)
+        requests = self._requests(schedule, source=f"schedule:{name}", fresh=True)
+        submitted = [self.service.submit(request, who=who, address=address) for request in requests]
+        self._save(name, fired_ms=self.service.queue.now_ms(), job_id=submitted[0].job.job_id)
+        return submitted[0]
+
+    def look_at(self, tables: list[str]) -> None:
+        """Look at these tables at the next tick: somebody has committed to them."""
+        with self._lock:
+            for schedule in self.schedules.values():
+                triggers = self._states.get(schedule.name, {}).get("triggers", {})
+                for table in tables:
+                    if table in triggers:
+                        triggers[table]["looked_ms"] = 0
+                if schedule.when is not None:
+                    self._states.setdefault(schedule.name, {})["listed_ms"] = 0
+        self.service.scores.forget(None)
+        self._woken.set()
+
+    def finished(self, job: Job) -> None:
+        """Note the end of a job: intervals of triggers begin, and back-off when it saved nothing."""
+        now_ms = self.service.queue.now_ms()
+        with self._lock:
+            for name, schedule in self.schedules.items():
+                triggers = self._states.get(name, {}).get("triggers", {})
+                if schedule.when is None or job.table not in triggers or job.status is Status.QUEUED:
+                    continue
+                state = after_run(_state(triggers[job.table]), saved=job.outcome == "changed", now_ms=now_ms)
+                self._save(name, triggers={**triggers, job.table: asdict(state)})
+
+    def tick(self, now_ms: int) -> None:
+        """Fire what is due now. Called twice a second; tests call it with moments of their own."""
+        config = self.service.config.scheduler
+        with self._lock:
+            states = {name: dict(state) for name, state in self._states.items()}
+        for entry in due(list(self.schedules.values()), states, now_ms, catch_up=config.catch_up == "once"):
+            self._fire(entry.schedule, entry.stands_for, now_ms)
+        for schedule in self.schedules.values():
+            if schedule.when is not None and schedule.enabled and not states.get(schedule.name, {}).get("paused"):
+                self._look(schedule, now_ms)
+
+    def _tick_on(self) -> None:
+        while not self._stopped.is_set():
+            engine = self.service.engine
+            if engine is None or engine.session is not None:
+                try:
+                    self.tick(self.service.queue.now_ms())
+                    self.state = "ok"
+                except Exception:
+                    self.state = "failing"
+                    _log.exception("the clock met an error")
+            self._woken.wait(_TICK_SECONDS)
+            self._woken.clear()
+
+    def _fire(self, schedule: Schedule, stands_for: int, now_ms: int) -> None:
+        """Submit the jobs of a schedule that is due; outside its window it is skipped."""
+        who = f"schedule:{schedule.name}"
+        if stands_for == 0 or schedule.window_left_ms(now_ms) == 0:
+            reason = "missed while the service was down" if stands_for == 0 else "outside its window"
+            self.service.metrics.missed(1)
+            self._save(schedule.name, last_ms=now_ms)
+            self.service.store.audit(now_ms, who, "skip", {"reason": reason})
+            return
+        self.service.metrics.missed(stands_for - 1)
+        detail = {"stands_for": stands_for, "dry": schedule.dry}
+        # The moment is remembered first: after a crash here the run is lost once and never made twice.
+        self._save(schedule.name, last_ms=now_ms, fired_ms=now_ms)
+        try:
+            requests = self._requests(schedule, source=who)
+        except IcebergCompactError as error:
+            self.service.store.audit(now_ms, who, "failed", {**detail, "error": str(error)})
+            return
+        self.service.store.audit(now_ms, who, "fire", {**detail, "tables": [request.table for request in requests]})
+        if not schedule.dry:
+            for request in requests:
+                job = self.service.submit(self._within_budget(request, now_ms), who=who).job
+                self._save(schedule.name, job_id=job.job_id)
+
+    def _requests(self, schedule: Schedule, *, source: str, fresh: bool = False) -> list[JobRequest]:
+        """The checked requests of a run: one for each matching table, or one for a procedure over many."""
+        arguments = dict(schedule.arguments) if fresh else schedule.run_arguments(self.service.queue.now_ms())
+        if schedule.procedure in ("maintain_tables", "score_tables"):
+            return [self.service.request(schedule.procedure, schedule.table, arguments, source=source)]
+        return [
+            self.service.request(schedule.procedure, match.quoted, arguments, source=source)
+            for match in self._matches(schedule)
+        ]
+
+    def _matches(self, schedule: Schedule) -> list[MatchingTable]:
+        """The tables of a schedule; a pattern leaves out the tables that other entries name."""
+        view = self.service.context().view
+        matches = [match for match in matching_tables(view, schedule.table) if not match.is_view]
+        if not any(character in schedule.table for character in "*?["):
+            return matches
+        named = {other.table for other in self.schedules.values() if other is not schedule}
+        return [match for match in matches if named.isdisjoint((match.shown, match.shown.partition(".")[2]))]
+
+    def _within_budget(self, request: JobRequest, now_ms: int) -> JobRequest:
+        """The request, or the same for tomorrow when the budget of today is used up."""
+        budgets = self.service.config.budgets
+        midnight = now_ms - now_ms % _DAY_MS
+        cost, size = self.service.queue.used_since(midnight)
+        notes = []
+        if budgets.max_cost_per_day is not None and cost + (request.estimated_cost or 0) > budgets.max_cost_per_day:
+            notes.append(f"max_cost_per_day {budgets.max_cost_per_day:g} is used up")
+        if budgets.max_bytes_per_day is not None and size + (request.estimated_bytes or 0) > budgets.max_bytes_per_day:
+            notes.append(f"max_bytes_per_day {budgets.max_bytes_per_day} is used up")
+        if not notes:
+            return request
+        return replace(request, not_before_ms=midnight + _DAY_MS, note=f"waits for tomorrow: {', '.join(notes)}")
+
+    def _look(self, schedule: Schedule, now_ms: int) -> None:
+        """Look at the tables of a trigger whose time has come; a table that did not change is not scored again."""
+        when = schedule.when
+        assert when is not None
+        with self._lock:
+            state = dict(self._states.get(schedule.name, {}))
+        if now_ms - state.get("listed_ms", 0) < when.every:
+            return
+        triggers = {table: _state(values) for table, values in state.get("triggers", {}).items()}
+        self._save(schedule.name, listed_ms=now_ms)
+        context = self.service.context()
+        try:
+            matches = self._matches(schedule)
+        except IcebergCompactError as error:
+            _log.warning("trigger %s: %s", schedule.name, error)
+            return
+        for match in matches:
+            known = triggers.get(match.shown, TriggerState())
+            try:
+                location = context.open_table(match.quoted).table.metadata_location
+            except IcebergCompactError as error:
+                _log.warning("trigger %s: %s", schedule.name, error)
+                continue
+            if location != known.location:
+                target = self.service.scores_target()
+                request = ScoreTablesRequest(target_bytes=target)
+                scored = score_match(match, request, context, Prices.from_settings(context.view.conf))
+                if scored.score is None:
+                    continue
+                written = scored.score.last_written_ms
+                known = replace(known, location=location, figures=figures_of(scored.score), written_ms=written)
+            known = after_look(known, when, now_ms)
+            triggers[match.shown] = known
+            self._decide(schedule, match, known, now_ms)
+        with self._lock:
+            merged = {**self._states.get(schedule.name, {}).get("triggers", {})}
+            merged |= {table: asdict(known) for table, known in triggers.items()}
+            self._save(schedule.name, triggers=merged)
+
+    def _decide(self, schedule: Schedule, match: MatchingTable, known: TriggerState, now_ms: int) -> None:
+        assert schedule.when is not None
+        decision = decide(schedule.when, known, now_ms)
+        if not decision.run or schedule.window_left_ms(now_ms) == 0:
+            return
+        active, _ = self.service.store.jobs(statuses=["queued", "running", "cancelling"], table=match.shown, limit=1)
+        if active:
+            return
+        source = f"trigger:{schedule.name}"
+        detail = {"table": match.shown, "reason": decision.reason, "figures": dict(known.figures), "dry": schedule.dry}
+        self.service.store.audit(now_ms, source, "fire", detail)
+        if schedule.dry:
+            return
+        arguments = schedule.run_arguments(now_ms)
+        request = self.service.request(schedule.procedure, match.quoted, arguments, source=source)
+        request = replace(request, figures=dict(known.figures), note=request.note or decision.reason)
+        job = self.service.submit(self._within_budget(request, now_ms), who=source).job
+        self._save(schedule.name, fired_ms=now_ms, job_id=job.job_id)
+
+    def _save(self, name: str, **changes: Any) -> None:
+        with self._lock:
+            state = {**self._states.get(name, {}), **changes}
+            self._states[name] = state
+            self.service.store.save_schedule(name, state)
+
+
+def _state(values: dict[str, Any]) -> TriggerState:
+    return TriggerState(**values)
+
+
