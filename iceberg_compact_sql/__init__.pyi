@@ -71,6 +71,7 @@ def compact_table(
     output_spec_id: int | None = None,
     copy_min_row_group_size: int | str | None = None,
     claim: bool | None = None,
+    min_fragment_ratio: float | None = None,
     sort_order: str | None = None,
 ) -> DataFrame:
     """Rewrite small and oversized files to the target size and apply their deletes; rows never change."""

@@ -1,4 +1,4 @@
-"""The command line: `iceberg-compact-sql quickstart | run | tables | report | docs | jar | <procedure>`."""
+"""The command line: `iceberg-compact-sql quickstart | run | tables | report | serve | jobs | docs | jar | <procedure>`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from iceberg_compact_sql.procedures.registry import names, procedures
 from iceberg_compact_sql.redaction import mask_remembered, redact, remember_secrets
 from iceberg_compact_sql.report.documents import TOPICS, print_markdown, read_topic
 from iceberg_compact_sql.report.render import FORMATS, console_for_people, render, render_rows
+from iceberg_compact_sql.service.commands import jobs, serve, submit
 from iceberg_compact_sql.units import format_bytes
 from iceberg_compact_sql.version import VERSION
 
@@ -311,6 +312,8 @@ def _report_errors(work: Callable[[], None]) -> None:
 for _procedure in procedures().values():
     main.add_command(procedure_command(_procedure))
 main.add_command(procedure_command(procedures()["score_tables"], "tables"))
+for _command in (serve, jobs, submit):
+    main.add_command(_command)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,6 +20,7 @@ TOPICS = (
     "filters",
     "scores",
     "cluster",
+    "service",
     "limits",
     "figures",
     "versions",

@@ -86,9 +86,7 @@ def checked_request(
     return JobRequest(procedure=procedure.name, table=full_name, arguments=given, **facts)
 
 
-def bind_request(
-    context: Context, procedure: Procedure, table: str | None, arguments: Mapping[str, Any]
-) -> Arguments:
+def bind_request(context: Context, procedure: Procedure, table: str | None, arguments: Mapping[str, Any]) -> Arguments:
     """Bind a request as a CALL with named arguments is bound."""
     given = [GivenArgument(value, name) for name, value in arguments.items()]
     if table is not None and "table" in {parameter.name for parameter in procedure.parameters}:

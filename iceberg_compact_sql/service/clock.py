@@ -6,10 +6,7 @@ import threading
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from iceberg_compact_sql.actions.score_tables import ScoreTablesRequest, score_match
-from iceberg_compact_sql.catalogs.matching_tables import MatchingTable, matching_tables
 from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError
-from iceberg_compact_sql.plan.cost import Prices
 from iceberg_compact_sql.redaction import masked_logger
 from iceberg_compact_sql.service.jobs import Job, JobRequest, Status
 from iceberg_compact_sql.service.queue import Submitted
@@ -17,6 +14,7 @@ from iceberg_compact_sql.service.schedules import Schedule, due, schedules_of
 from iceberg_compact_sql.service.triggers import TriggerState, after_look, after_run, decide, figures_of
 
 if TYPE_CHECKING:
+    from iceberg_compact_sql.catalogs.matching_tables import MatchingTable
     from iceberg_compact_sql.service.process import Service
 
 _log = masked_logger(__name__)
@@ -40,7 +38,7 @@ class Clock:
     def open(self) -> None:
         now_ms = self.service.queue.now_ms()
         with self._lock:
-            self._states = {name: state for name, state in self.service.store.schedule_states().items()}
+            self._states = self.service.store.schedule_states()
             for name in self.schedules:
                 # A new schedule has missed nothing.
                 self._states.setdefault(name, {"last_ms": now_ms})
@@ -184,6 +182,9 @@ class Clock:
 
     def _matches(self, schedule: Schedule) -> list[MatchingTable]:
         """The tables of a schedule; a pattern leaves out the tables that other entries name."""
+        # Imported late for start-up time, as all of pyiceberg here: HTTP answers first.
+        from iceberg_compact_sql.catalogs.matching_tables import matching_tables
+
         view = self.service.context().view
         matches = [match for match in matching_tables(view, schedule.table) if not match.is_view]
         if not any(character in schedule.table for character in "*?["):
@@ -207,6 +208,9 @@ class Clock:
 
     def _look(self, schedule: Schedule, now_ms: int) -> None:
         """Look at the tables of a trigger whose time has come; a table that did not change is not scored again."""
+        from iceberg_compact_sql.actions.score_tables import ScoreTablesRequest, score_match
+        from iceberg_compact_sql.plan.cost import Prices
+
         when = schedule.when
         assert when is not None
         with self._lock:
@@ -272,5 +276,3 @@ class Clock:
 
 def _state(values: dict[str, Any]) -> TriggerState:
     return TriggerState(**values)
-
-

@@ -18,7 +18,9 @@ _LONGEST_PAUSE_SECONDS = 60.0
 class Engine:
     """Holds the session. `state` is `starting`, `ok` or `failing`; `session` is None unless it is `ok`."""
 
-    def __init__(self, start: Callable[[], Any], forget: Callable[[], None], *, on_ready: Callable[[Any], None]) -> None:
+    def __init__(
+        self, start: Callable[[], Any], forget: Callable[[], None], *, on_ready: Callable[[Any], None]
+    ) -> None:
         self._start = start
         self._forget = forget
         self._on_ready = on_ready

@@ -96,7 +96,7 @@ def _boot_id() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         # Processes of two containers on one machine share the boot id, and have process ids of their own.
-        return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
+        return f"{boot}.{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:
         return ""
 

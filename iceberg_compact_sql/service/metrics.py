@@ -17,7 +17,7 @@ _LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 OTHER = "other"
 
 # Otherwise each counter has a second series with the time of its creation.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class ServiceMetrics:

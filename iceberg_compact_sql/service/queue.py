@@ -43,9 +43,7 @@ class Submitted:
 class JobQueue:
     """Jobs in the store. Every change is one transaction, so a job is in exactly one state after any crash."""
 
-    def __init__(
-        self, store: Store, *, owner: str, limit: int = 1000, now_ms: Callable[[], int] | None = None
-    ) -> None:
+    def __init__(self, store: Store, *, owner: str, limit: int = 1000, now_ms: Callable[[], int] | None = None) -> None:
         self.store = store
         self.owner = owner
         self.limit = limit
@@ -94,14 +92,14 @@ class JobQueue:
         run_id = uuid.uuid4().hex[:16]
         with self.store.transaction() as connection:
             active = sa.select(JOBS.c.table_name).where(JOBS.c.status.in_(_ACTIVE), JOBS.c.table_name.is_not(None))
-            taken = list(connection.execute(active).scalars())
+            taken: list[str] = list(connection.execute(active).scalars())
             ready = sa.or_(JOBS.c.not_before_ms.is_(None), JOBS.c.not_before_ms <= now_ms)
             waiting = (
                 sa.select(JOBS.c.job_id, JOBS.c.table_name)
                 .where(JOBS.c.status == Status.QUEUED.value, ready)
                 .order_by(JOBS.c.number)
             )
-            for job_id, table in connection.execute(waiting).all():
+            for job_id, table in _pairs(connection.execute(waiting)):
                 if table is None or not any(_same_table(table, other) for other in taken):
                     started = {"status": Status.RUNNING.value, "started_ms": now_ms, "run_id": run_id}
                     update = JOBS.update().where(JOBS.c.job_id == job_id)
@@ -176,7 +174,7 @@ class JobQueue:
         final = columns_of(status=Status.INTERRUPTED.value, finished_ms=self.now_ms(), error=error)
         with self.store.transaction() as connection:
             left = sa.and_(JOBS.c.status.in_(_ACTIVE), sa.or_(JOBS.c.owner.is_(None), JOBS.c.owner != self.owner))
-            ids = list(connection.execute(sa.select(JOBS.c.job_id).where(left)).scalars())
+            ids: list[str] = list(connection.execute(sa.select(JOBS.c.job_id).where(left)).scalars())
             connection.execute(JOBS.update().where(JOBS.c.job_id.in_(ids)).values(**final))
             for job_id in ids:
                 add_audit(connection, self.now_ms(), "service", "interrupted", {"job_id": job_id})
@@ -190,9 +188,7 @@ class JobQueue:
             row = connection.execute(sa.select(cost, size).where(scheduled, JOBS.c.started_ms >= moment_ms)).one()
         return float(row[0] or 0), int(row[1] or 0)
 
-    def _job_of_key(
-        self, connection: sa.Connection, key: str | None, fingerprint: str, now_ms: int
-    ) -> str | None:
+    def _job_of_key(self, connection: sa.Connection, key: str | None, fingerprint: str, now_ms: int) -> str | None:
         if key is None:
             return None
         connection.execute(KEYS.delete().where(KEYS.c.created_ms <= now_ms - KEY_LIFE_MS))
@@ -245,6 +241,10 @@ class JobQueue:
             )
         )
         return job_id
+
+
+def _pairs(rows: Any) -> list[tuple[str, str | None]]:
+    return [(str(job_id), table) for job_id, table in rows]
 
 
 def matches_any(name: str, patterns: Sequence[str]) -> bool:

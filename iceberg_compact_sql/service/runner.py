@@ -158,7 +158,9 @@ def error_json(error: IcebergCompactError) -> dict[str, Any]:
 def committed_by_run(context: Context, table: str, run_id: str) -> dict[str, Any]:
     """What a run has committed to a table, found by its id in the summaries of the snapshots."""
     snapshots = context.open_table(table).table.metadata.snapshots
-    own = [snapshot for snapshot in snapshots if snapshot.summary is not None and snapshot.summary.get(RUN_ID) == run_id]
+    own = [
+        snapshot for snapshot in snapshots if snapshot.summary is not None and snapshot.summary.get(RUN_ID) == run_id
+    ]
     removed = [int((snapshot.summary or {}).get("deleted-data-files") or 0) for snapshot in own]  # type: ignore[call-overload]
     return {
         "commits": len(own),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iceberg_compact_sql.actions.context import Context
-from iceberg_compact_sql.actions.score_tables import ScoredTable, ScoreTablesRequest, score_tables
 from iceberg_compact_sql.errors import NotFoundError
-from iceberg_compact_sql.plan.table_scores import TableScore
 from iceberg_compact_sql.procedures.score_tables import PROCEDURE, table_row
 from iceberg_compact_sql.redaction import mask_rows
 from iceberg_compact_sql.service.jobs import plain_json
+
+if TYPE_CHECKING:
+    from iceberg_compact_sql.actions.score_tables import ScoredTable
+    from iceberg_compact_sql.plan.table_scores import TableScore
 
 EVERY_SECONDS = 300.0
 
@@ -41,6 +43,9 @@ class Scores:
 
     def score_now(self) -> None:
         """Score all tables of the default catalog now."""
+        # Imported late for start-up time: HTTP answers before pyiceberg is loaded.
+        from iceberg_compact_sql.actions.score_tables import ScoreTablesRequest, score_tables
+
         with self._scoring:
             request = ScoreTablesRequest(target_bytes=self._target_of())
             try:

@@ -87,7 +87,8 @@ LEASE = sa.Table(
 )
 FORMAT = sa.Table("ics_version", _METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False))
 _JSON = ("arguments", "progress", "result", "error", "committed", "steps", "figures")
-_COLUMNS = tuple(column for column in JOBS.c if column.name not in ("number", "fingerprint", "owner", "estimated_bytes", "estimated_cost"))
+_HIDDEN = ("number", "fingerprint", "owner", "estimated_bytes", "estimated_cost")
+_COLUMNS = tuple(column for column in JOBS.c if column.name not in _HIDDEN)
 
 
 class StateError(IcebergCompactError):
@@ -186,7 +187,7 @@ class Store:
         """The number of jobs by status."""
         with self.engine.connect() as connection:
             rows = connection.execute(sa.select(JOBS.c.status, sa.func.count()).group_by(JOBS.c.status))
-            return {status: count for status, count in rows}
+            return {str(row[0]): int(row[1]) for row in rows}
 
     def jobs_by_day(self, since_ms: int) -> list[tuple[int, str, int]]:
         """Day (from the epoch), status and count of the jobs that were created since."""
@@ -237,9 +238,11 @@ def add_audit(
     connection.execute(AUDIT.insert().values(at_ms=at_ms, who=who, action=action, detail=text, address=address))
 
 
-def job_of(row: Mapping[str, Any]) -> Job:
+def job_of(row: sa.RowMapping) -> Job:
     """The job of a row of the database."""
-    values = {name: row[name] for name in row if name not in ("number", "table_name", "status")}
+    values: dict[str, Any] = {str(name): row[name] for name in row}
+    for name in ("number", "table_name", "status"):
+        values.pop(name, None)
     for name in _JSON:
         values[name] = None if values[name] is None else json.loads(values[name])
     return Job(status=Status(row["status"]), table=row["table_name"], **values)
@@ -247,9 +250,7 @@ def job_of(row: Mapping[str, Any]) -> Job:
 
 def columns_of(**values: Any) -> dict[str, Any]:
     """Values of a job's columns with the JSON ones as text."""
-    return {
-        name: json.dumps(value) if name in _JSON and value is not None else value for name, value in values.items()
-    }
+    return {name: json.dumps(value) if name in _JSON and value is not None else value for name, value in values.items()}
 
 
 def _like(pattern: str) -> Any:

@@ -35,9 +35,7 @@ def strategy_name(text: str) -> str:
     return name
 
 
-def strategy_arguments(
-    name: str | None, configured: Mapping[str, Strategy], *, target: Any = None
-) -> dict[str, Any]:
+def strategy_arguments(name: str | None, configured: Mapping[str, Strategy], *, target: Any = None) -> dict[str, Any]:
     """The arguments of compact_table for a strategy; without a name, of all enabled ones in one call.
 
     `target` is the configured target size of every table.

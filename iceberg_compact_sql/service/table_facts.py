@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from iceberg_compact_sql.call.declaration import Procedure
-from iceberg_compact_sql.plan.options import target_file_bytes
 from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.procedures.run_procedure import run_procedure
 from iceberg_compact_sql.redaction import mask_rows
 from iceberg_compact_sql.service.checks import bind_request
 from iceberg_compact_sql.service.jobs import iso_time, plain_json
 from iceberg_compact_sql.service.process import Service
-from iceberg_compact_sql.table.inventory import read_inventory
 from iceberg_compact_sql.table.summary_keys import RUN_ID
 
 _MOST_COMMITS = 500
@@ -33,6 +31,10 @@ class TableFacts:
 
 def table_facts(service: Service, table: str) -> TableFacts:
     """Read the facts of a table by its full name; reads only metadata."""
+    # Imported late for start-up time: HTTP answers before pyiceberg is loaded.
+    from iceberg_compact_sql.plan.options import target_file_bytes
+    from iceberg_compact_sql.table.inventory import read_inventory
+
     context = service.context()
     procedure = procedures()["score_partitions"]
     target = service.scores_target()

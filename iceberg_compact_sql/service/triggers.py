@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from iceberg_compact_sql.plan.table_scores import TableScore
 from iceberg_compact_sql.service.config import When
+
+if TYPE_CHECKING:
+    from iceberg_compact_sql.plan.table_scores import TableScore
 
 _DAY_MS = 86_400_000
 # A table that never rests runs anyway after this many intervals.

@@ -125,7 +125,7 @@ def test_other_commands_are_modules_and_tools_of_the_repository() -> None:
 
 
 def test_only_languages_that_are_run_or_shown() -> None:
-    assert {language for language, _ in blocks()} <= {"bash", "sql", "python", "text", "properties"}
+    assert {language for language, _ in blocks()} <= {"bash", "sql", "python", "text", "properties", "yaml"}
 
 
 def test_every_call_can_be_read_and_bound() -> None:

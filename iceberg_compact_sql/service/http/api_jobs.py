@@ -43,9 +43,7 @@ def compact(
 
 
 @router.post("/jobs", status_code=202, response_model=Accepted)
-def submit(
-    request: Request, response: Response, body: JobBody, key: Key = None, traceparent: Trace = None
-) -> Accepted:
+def submit(request: Request, response: Response, body: JobBody, key: Key = None, traceparent: Trace = None) -> Accepted:
     """Submit a call of any procedure."""
     require_role(request, Role.OPERATOR)
     service = require_jobs(request)

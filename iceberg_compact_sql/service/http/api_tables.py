@@ -140,7 +140,9 @@ def _sees(identity: Any, pattern: str) -> bool:
     """Whether a token sees the schedule of this table, which may have no catalog in its name."""
     if identity.sees_all:
         return True
-    return identity.sees(pattern) or any(fnmatchcase(f"x.{pattern}", f"x.{own.partition('.')[2]}") for own in identity.tables)
+    return identity.sees(pattern) or any(
+        fnmatchcase(f"x.{pattern}", f"x.{own.partition('.')[2]}") for own in identity.tables
+    )
 
 
 def _fits(name: str, pattern: str) -> bool:
