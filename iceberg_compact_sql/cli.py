@@ -1,4 +1,4 @@
-"""The command line: `iceberg-compact-sql quickstart | run | tables | report | serve | jobs | docs | jar | <procedure>`."""
+"""The command line: `iceberg-compact-sql quickstart | run | tables | report | serve | docs | jar | <procedure>`."""
 
 from __future__ import annotations
 

@@ -208,8 +208,7 @@ class Clock:
 
     def _look(self, schedule: Schedule, now_ms: int) -> None:
         """Look at the tables of a trigger whose time has come; a table that did not change is not scored again."""
-        from iceberg_compact_sql.actions.score_tables import ScoreTablesRequest, score_match
-        from iceberg_compact_sql.plan.cost import Prices
+        from iceberg_compact_sql.actions.score_tables import ScoreTablesRequest, score_matches
 
         when = schedule.when
         assert when is not None
@@ -235,7 +234,7 @@ class Clock:
             if location != known.location:
                 target = self.service.scores_target()
                 request = ScoreTablesRequest(target_bytes=target)
-                scored = score_match(match, request, context, Prices.from_settings(context.view.conf))
+                scored = score_matches([match], request, context)[0]
                 if scored.score is None:
                     continue
                 written = scored.score.last_written_ms

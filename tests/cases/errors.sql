@@ -47,7 +47,7 @@ CALL compact_table('db.t', where => 'id = ');
 --! compact_table: where is refused: it cannot be read near '=' (line 1, column 4 of the filter). Use comparisons, IN, BETWEEN, IS NULL, LIKE 'prefix%', AND, OR and NOT over columns and constants, and years(), months(), days(), hours(), bucket() or truncate() of a column. Columns: id long, name string.
 
 CALL compact_table('db.t', where => 'id = name');
---! compact_table: where is refused: one side of a comparison must be a constant, at line 1, column 1 of the filter: id = name. Columns: id long, name string.
+--! compact_table: where is refused: one side of a comparison must be a constant, at line 1, column 1 of the filter: id = name. Use comparisons, IN, BETWEEN, IS NULL, LIKE 'prefix%', AND, OR and NOT over columns and constants, and years(), months(), days(), hours(), bucket() or truncate() of a column. Columns: id long, name string.
 
 CALL compact_table('db.t', where => '');
 --! compact_table: argument 'where': '' is empty; give a value, or NULL for the default (line 1, column 28)
