@@ -12,7 +12,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 # A module that another one imports comes before it: pytest rewrites the assertions of a module when it is first loaded.
-pytest_plugins = ["tests.support.java", "tests.support.plain", "tests.support.s3", "tests.support.rest"]
+pytest_plugins = [
+    "tests.support.java",
+    "tests.support.plain",
+    "tests.support.s3",
+    "tests.support.rest",
+    "tests.support.postgres",
+]
 
 SEED = int(os.environ.get("TEST_SEED", "20260101"))
 
