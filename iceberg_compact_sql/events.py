@@ -58,7 +58,7 @@ EVENTS: Mapping[str, Event] = {
             "an action has ended, also by a failure or a cancel",
             procedure="its procedure",
             table="full table name",
-            outcome="a report.action_outcome.ActionOutcome",
+            outcome="the fields of a report.action_outcome.ActionOutcome, as a dict",
         ),
         # Reading the state of a table
         _event(

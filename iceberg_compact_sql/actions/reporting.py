@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 from iceberg_compact_sql import events
@@ -38,7 +39,7 @@ def reported(context: Context, procedure: str, table: str, facts: Callable[[], d
                     error=error_text,
                     **facts(),
                 )
-                events.reach("action.done", procedure=procedure, table=name, outcome=outcome)
+                events.reach("action.done", procedure=procedure, table=name, outcome=asdict(outcome))
 
 
 def _status(error: BaseException) -> str:

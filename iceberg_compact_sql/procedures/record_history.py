@@ -47,7 +47,7 @@ def recorded(procedure: Procedure, context: Context, arguments: Arguments) -> It
 
     def listener(event: str, facts: Mapping[str, Any]) -> None:
         if event == "action.done":
-            write(facts["outcome"])
+            write(ActionOutcome(**facts["outcome"]))
 
     try:
         with listening(listener):

@@ -73,7 +73,7 @@ class Metrics:
         if event == "action.start" and facts["procedure"] == "compact_table":
             self.active.inc()
         elif event == "action.done":
-            self._count(facts["outcome"])
+            self._count(ActionOutcome(**facts["outcome"]))
         elif event == "compact.committed":
             for size in facts["output_bytes"]:
                 self.file_size.observe(size)

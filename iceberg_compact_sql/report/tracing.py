@@ -68,7 +68,7 @@ class Tracing:
         elif event == "compact.commit_failed":
             self._end("commit")
         elif event == "action.done":
-            self._end_action(facts["outcome"])
+            self._end_action(ActionOutcome(**facts["outcome"]))
 
     def _begin(self, name: str, **attributes: Any) -> None:
         parent = self._open.get("execution") if name == "group" else self._action

@@ -6,6 +6,7 @@ import re
 import stat
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -96,7 +97,7 @@ def test_two_registries_do_not_share_counts() -> None:
     outcome = ActionOutcome(
         procedure="remove_orphans", table="t", status="success", started_ms=0, elapsed_ms=1, deleted_files=4
     )
-    one.listener("action.done", {"outcome": outcome})
+    one.listener("action.done", {"outcome": asdict(outcome)})
     assert (measured(one)["orphan_files_removed_total"], measured(two)["orphan_files_removed_total"]) == (4, 0)
 
 
