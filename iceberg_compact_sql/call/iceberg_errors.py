@@ -49,6 +49,7 @@ _ARGUMENT_MESSAGES = {
     "retain_last": "Number of snapshots to retain must be at least 1, cannot be: {value}",
     "max_concurrent_deletes": "max_concurrent_deletes should have value > 0, value: {value}",
     "strategy": "unsupported strategy: {value}. Only binpack or sort is supported",
+    "sort_order": "Unable to parse sortOrder: {value}",
     "prefix_mismatch_mode": "Invalid mode: {value}",
     "where": "Cannot parse predicates in where option: {value}",
     "branch": "Cannot rewrite data files for branch {value}: branch does not exist",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iceberg_compact_sql.call.binding import GivenArgument, bind
-from iceberg_compact_sql.call.iceberg_errors import as_iceberg_error
+from iceberg_compact_sql.call.iceberg_errors import as_iceberg_error, prefix_conflicts
 from iceberg_compact_sql.errors import (
     IcebergCompactError,
     IcebergError,
@@ -110,3 +110,30 @@ def test_failures_that_iceberg_does_not_have_stay_ours() -> None:
     assert without_gc == IcebergError(
         "Cannot delete orphan files: GC is disabled (deleting files may corrupt other tables)", IcebergKind.VALIDATION
     )
+
+
+def test_conflicting_prefixes_are_shown_as_pairs_of_schemes_and_authorities() -> None:
+    error = prefix_conflicts([("file://", "file1://"), ("s3://a", "s3://b"), ("file://", "file://localhost")])
+    assert error.kind is IcebergKind.VALIDATION
+    assert error.message.endswith("Conflicting authorities/schemes: [(file1, file), (b, a), (localhost, null)].")
+
+
+@pytest.mark.parametrize(
+    ("given", "condition", "sentence"),
+    [
+        (GivenArgument(2, "stream_results"), "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE", '"2" has the type "INT"'),
+        (GivenArgument(["x"], "snapshot_ids"), "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE", 'type "ARRAY<STRING>"'),
+        (GivenArgument(True, "older_than"), "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE", '"true" has the type "BOOLEAN"'),
+        (GivenArgument("x", "retain_last"), "CAST_INVALID_INPUT", 'cannot be cast to "INT"'),
+    ],
+)
+def test_wrong_types_have_the_conditions_of_spark(given: GivenArgument, condition: str, sentence: str) -> None:
+    error = shown_error("expire_snapshots", GivenArgument("t"), given)
+    assert (error.condition, sentence in error.message) == (condition, True)
+    # Spark's error for a malformed number is a NumberFormatException, which is an IllegalArgumentException.
+    assert (error.kind is IcebergKind.ILLEGAL_ARGUMENT) is (condition == "CAST_INVALID_INPUT")
+
+
+def test_an_order_that_cannot_be_read_has_the_sentence_of_iceberg() -> None:
+    error = as_iceberg_error(InvalidArgumentError("no", argument="sort_order", value="c1 none"), "rewrite_data_files")
+    assert error == IcebergError("Unable to parse sortOrder: c1 none")
