@@ -196,6 +196,13 @@ EVENTS: Mapping[str, Event] = {
             row_group="index of the row group",
         ),
         _event("rewrite.copy", "row groups are about to be copied", stops=True, row_groups="count of row groups"),
+        _event(
+            "rewrite.splice",
+            "a row group is about to be made of column chunks of many row groups",
+            stops=True,
+            row_groups="count of row groups",
+            rows="count of rows",
+        ),
         _event("rewrite.encode", "rows are about to be encoded", stops=True, rows="count of rows"),
         _event("rewrite.verify", "an encoded row group is about to be read back", stops=True, rows="count of rows"),
         _event("rewrite.verify_file", "the checksums of a written file are about to be compared", path="path"),

@@ -1,17 +1,17 @@
-"""Joins row groups of many Parquet files into one file, byte for byte; only the footer is new."""
+"""Joins column chunks of many Parquet files into one file: whole row groups, or row groups made chunk by chunk."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from iceberg_compact_sql.events import reach
-from iceberg_compact_sql.parquet.footer import MAGIC, FooterError, ParquetFooter, RowGroupInfo, parse_footer
+from iceberg_compact_sql.parquet.chunk import ColumnChunk, chunks_of
+from iceberg_compact_sql.parquet.footer import MAGIC, FooterError, ParquetFooter, parse_footer
 from iceberg_compact_sql.parquet.page_index import PageIndex, bloom_filter_ranges, read_page_indexes
 from iceberg_compact_sql.parquet.ranges import merged_spans, read_ahead
-from iceberg_compact_sql.parquet.schema import LeafColumn
 from iceberg_compact_sql.parquet.thrift import (
     BINARY,
     I16,
@@ -23,7 +23,6 @@ from iceberg_compact_sql.parquet.thrift import (
     ThriftList,
     write_struct,
 )
-from iceberg_compact_sql.parquet.uuid_order import uuid_orders_agree
 from iceberg_compact_sql.version import CREATED_BY
 
 _MAX_ORDINAL = 0x7FFF
@@ -45,7 +44,7 @@ class CopiedBytesError(ValueError):
 
 
 class RowGroupJoiner:
-    """Writes one Parquet file from row groups of others, in the order of the calls.
+    """Writes one Parquet file from row groups and column chunks, in the order of the calls.
 
     `sink` needs only `write` and stays open. Memory holds a few blocks of some MB, the footer entries and the page
     indexes. `copy` raises a FooterError before it writes a byte; after any other exception the output is unusable.
@@ -98,8 +97,50 @@ class RowGroupJoiner:
             # memory.
             bloom_starts, crc32 = self._copy_ranges(source, list(blooms.values()), crc32)
             bloom_positions = dict(zip(blooms, bloom_starts, strict=True))
-            self._append(footer, group, moved, blooms, bloom_positions, page_indexes[group.index])
+            places = {leaf: (bloom_positions[leaf], blooms[leaf][1] - blooms[leaf][0]) for leaf in bloom_positions}
+            chunks = chunks_of(footer, group, page_indexes[group.index])
+            self._add(footer.row_group_tree(group.index), group.rows, chunks, moved, places)
         return CopiedRange(position, self.position - position, crc32, len(chosen), self.rows - rows)
+
+    def append(self, rows: int, chunks: Sequence[ColumnChunk] | Iterator[ColumnChunk]) -> CopiedRange:
+        """Append a row group of these chunks, one for each leaf column in order; each may come from another place.
+
+        Chunks are taken one at a time, so that memory holds the bytes of one. An iterator may fail: the output is
+        unusable afterwards.
+        """
+        if self._finished:
+            raise ValueError("the file is finished")
+        position, crc32 = self.position, 0
+        placed: list[ColumnChunk] = []
+        starts: list[int] = []
+        places: dict[int, tuple[int, int]] = {}
+        uncompressed_bytes = 0
+        for leaf, chunk in enumerate(chunks):
+            starts.append(self.position)
+            for piece in chunk.pieces:
+                crc32 = zlib.crc32(piece, crc32)
+                self._write(piece)
+            uncompressed_bytes += chunk.uncompressed_bytes
+            if chunk.bloom_filter is not None:
+                places[leaf] = (self.position, len(chunk.bloom_filter))
+                crc32 = zlib.crc32(chunk.bloom_filter, crc32)
+                self._write(chunk.bloom_filter)
+            placed.append(replace(chunk, pieces=(), bloom_filter=None))
+        if len(placed) != len(self._base.leaves):
+            raise ValueError(f"{len(placed)} chunks were given for {len(self._base.leaves)} columns")
+        compressed_bytes = sum(chunk.metadata.need(7, I64) for chunk in placed)
+        tree = Struct(
+            {
+                1: (LIST, ThriftList(STRUCT, [])),
+                2: (I64, uncompressed_bytes),
+                3: (I64, rows),
+                5: (I64, 0),
+                6: (I64, compressed_bytes),
+                7: (I16, 0),
+            }
+        )
+        self._add(tree, rows, placed, starts, places)
+        return CopiedRange(position, self.position - position, crc32, 1, rows)
 
     def finish(self) -> ParquetFooter:
         """Write page indexes and footer; return the footer, parsed from the written bytes."""
@@ -141,52 +182,23 @@ class RowGroupJoiner:
             self._write(block)
         return [starts[member] for member in range(len(ranges))], crc32
 
-    def _append(
+    def _add(
         self,
-        footer: ParquetFooter,
-        group: RowGroupInfo,
+        tree: Struct,
+        rows: int,
+        chunks: Sequence[ColumnChunk],
         starts: Sequence[int],
         blooms: Mapping[int, tuple[int, int]],
-        bloom_positions: Mapping[int, int],
-        page_indexes: Sequence[PageIndex],
     ) -> None:
-        chunks: list[tuple[Struct, PageIndex]] = []
-        for leaf, (chunk, meta) in enumerate(footer.column_trees(group.index)):
-            old_start, old_end = group.chunk_ranges[leaf]
-            shift = starts[leaf] - old_start
-            changes: dict[int, tuple[int, Any] | None] = {14: None, 15: None}
-            for field_id in (9, 10, 11):
-                offset = meta.get(field_id, I64)
-                if offset is not None:
-                    inside = old_start <= offset < old_end
-                    # Zero or an offset outside the chunk means that there is no such page.
-                    changes[field_id] = (I64, offset + shift) if inside else None
-            if leaf in bloom_positions:
-                changes[14] = (I64, bloom_positions[leaf])
-                changes[15] = (I32, blooms[leaf][1] - blooms[leaf][0])
-            statistics, page_index = meta.get(12, STRUCT), page_indexes[leaf]
-            if statistics is not None and footer.leaves[leaf].physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
-                # Readers derive the order of the deprecated min and max from the writer's name, which changes here.
-                changes[12] = (STRUCT, statistics.replaced({1: None, 2: None}))
-            if _has_misleading_uuid_bounds(footer.leaves[leaf], statistics):
-                # Keep the counts; remove the bounds of the row group and of its pages, see `uuid_orders_agree`.
-                if statistics is not None:
-                    changes[12] = (STRUCT, statistics.replaced(dict.fromkeys((1, 2, 5, 6, 7, 8))))
-                page_index = PageIndex(None, page_index.offset_index)
-            file_offset = chunk.get(2, I64) or 0
-            inside = old_start <= file_offset <= old_end
-            moved: dict[int, tuple[int, Any] | None] = {4: None, 5: None, 6: None, 7: None}
-            moved[2] = (I64, file_offset + shift if inside else 0)
-            moved[3] = (STRUCT, meta.replaced(changes))
-            chunks.append((chunk.replaced(moved), page_index.shifted(shift)))
-        tree = footer.row_group_tree(group.index)
-        row_group_changes: dict[int, tuple[int, Any] | None] = {}
+        """Record a row group whose chunks are written at `starts`; `blooms` are places of bloom filters by leaf."""
+        changes: dict[int, tuple[int, Any] | None] = {}
         if 5 in tree.fields:
-            row_group_changes[5] = (I64, min(starts))
+            changes[5] = (I64, min(starts))
         if 7 in tree.fields:
-            row_group_changes[7] = (I16, len(self._groups)) if len(self._groups) <= _MAX_ORDINAL else None
-        self._groups.append((tree.replaced(row_group_changes), chunks))
-        self.rows += group.rows
+            changes[7] = (I16, len(self._groups)) if len(self._groups) <= _MAX_ORDINAL else None
+        placed = [chunk.placed(starts[leaf], blooms.get(leaf)) for leaf, chunk in enumerate(chunks)]
+        self._groups.append((tree.replaced(changes), placed))
+        self.rows += rows
 
     def _tree(self) -> Struct:
         base = self._base.tree.fields
@@ -211,15 +223,6 @@ class RowGroupJoiner:
             fields[7] = base[7]
         # Other fields of the base footer describe that file as a whole, not its row groups: they are not copied.
         return Struct(fields)
-
-
-def _has_misleading_uuid_bounds(leaf: LeafColumn, statistics: Struct | None) -> bool:
-    """Whether the bounds of a uuid column are unknown, or wrong for readers that compare signed numbers."""
-    if leaf.logical is None or leaf.logical[0] != "UUID":
-        return False
-    least = None if statistics is None else statistics.get(6, BINARY)
-    greatest = None if statistics is None else statistics.get(5, BINARY)
-    return least is None or greatest is None or not uuid_orders_agree(least, greatest)
 
 
 def verify_copied(file: Any, ranges: Iterable[CopiedRange]) -> None:

@@ -73,6 +73,12 @@ def read_page_indexes(file: Any, footer: ParquetFooter, groups: Sequence[RowGrou
     return indexes
 
 
+def read_chunk_index(file: Any, footer: ParquetFooter, chunk: Struct, field_id: int) -> bytes | None:
+    """Return one page index of a column chunk (field 4: offset index, 6: column index), or None if it has none."""
+    byte_range = _range(footer, chunk.get(field_id, I64), chunk.get(field_id + 1, I32), MAX_INDEX_BYTES)
+    return None if byte_range is None else read_range(file, byte_range[0], byte_range[1] - byte_range[0])
+
+
 def bloom_filter_ranges(file: Any, footer: ParquetFooter, group: RowGroupInfo) -> dict[int, tuple[int, int]]:
     """Return the byte ranges of a row group's bloom filters by leaf, header included; damaged ones are left out."""
     ranges: dict[int, tuple[int, int]] = {}

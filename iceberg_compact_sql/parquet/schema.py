@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from iceberg_compact_sql.parquet.thrift import BINARY, BYTE, I32, STRUCT, TRUE, Struct, ThriftError, write_struct
 
@@ -65,6 +66,8 @@ class LeafColumn:
     logical: Logical
     optional: bool
     repeated: bool
+    # The maximum definition and repetition levels; pages of equal columns share them.
+    levels: tuple[int, int] = (0, 0)
 
     @property
     def name(self) -> str:
@@ -81,8 +84,8 @@ def read_schema(elements: Sequence[Struct]) -> tuple[tuple[LeafColumn, ...], Has
         raise ThriftError("the schema is empty")
     leaves: list[LeafColumn] = []
     signature: list[Hashable] = []
-    # One entry per open group: children still to come, path, optional above, repeated above.
-    open_groups = [[elements[0].need(5, I32), (), False, False]]
+    # One entry per open group: children still to come, path, maximum definition and repetition level.
+    open_groups: list[list[Any]] = [[elements[0].need(5, I32), (), 0, 0]]
     signature.append(open_groups[0][0])
     for element in elements[1:]:
         while open_groups and open_groups[-1][0] == 0:
@@ -96,8 +99,7 @@ def read_schema(elements: Sequence[Struct]) -> tuple[tuple[LeafColumn, ...], Has
             raise ThriftError(f"repetition {repetition} is unknown")
         name = element.need(4, BINARY).decode("utf-8", "surrogateescape")
         path = (*group[1], name)
-        optional = group[2] or repetition != REQUIRED
-        repeated = group[3] or repetition == REPEATED
+        levels = (group[2] + (repetition != REQUIRED), group[3] + (repetition == REPEATED))
         field_id = element.get(9, I32)
         field_id = field_id if field_id is not None and field_id >= 0 else None
         children = element.get(5, I32)
@@ -105,10 +107,10 @@ def read_schema(elements: Sequence[Struct]) -> tuple[tuple[LeafColumn, ...], Has
             if children is None or children < 0 or len(open_groups) > _MAX_DEPTH:
                 raise ThriftError(f"group {name!r} has no valid number of children")
             logical = _logical_type(element, None, repetition)
-            open_groups.append([children, path, optional, repeated])
+            open_groups.append([children, path, *levels])
             signature.append((name, repetition, children, field_id, logical))
         else:
-            leaf = _leaf(element, len(leaves), path, field_id, repetition, optional, repeated)
+            leaf = _leaf(element, len(leaves), path, field_id, repetition, levels)
             if children:
                 raise ThriftError(f"column {name!r} has both a type and children")
             leaves.append(leaf)
@@ -124,8 +126,7 @@ def _leaf(
     path: tuple[str, ...],
     field_id: int | None,
     repetition: int,
-    optional: bool,
-    repeated: bool,
+    levels: tuple[int, int],
 ) -> LeafColumn:
     type_id = element.need(1, I32)
     if not 0 <= type_id < len(PHYSICAL_TYPES):
@@ -135,7 +136,7 @@ def _leaf(
     if physical == "FIXED_LEN_BYTE_ARRAY" and (length is None or length <= 0):
         raise ThriftError(f"column {'.'.join(path)!r} has no length")
     logical = _logical_type(element, physical, repetition)
-    return LeafColumn(index, path, field_id, physical, length, logical, optional, repeated)
+    return LeafColumn(index, path, field_id, physical, length, logical, levels[0] > 0, levels[1] > 0, levels)
 
 
 def _logical_type(element: Struct, physical: str | None, repetition: int) -> Logical:

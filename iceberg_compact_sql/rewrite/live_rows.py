@@ -54,7 +54,6 @@ class InputReader:
 
     def __init__(self, data: OpenSlice, deleted: RowBitmap, *, dictionaries: bool) -> None:
         self.slice: InputSlice = data.slice
-        self.file: pa.NativeFile = data.file
         self._data = data
         self._deleted = deleted
         self._dictionaries = dictionaries
@@ -87,6 +86,15 @@ class InputReader:
             )
         if self.no_copy_reason is None and self._lineage:
             self.no_copy_reason = "its rows keep their row ids, which are stored in the new file"
+
+    @property
+    def file(self) -> pa.NativeFile:
+        """The open file of the input."""
+        return self._data.file
+
+    def rest(self) -> None:
+        """Close the file until it is read again, to save handles and memory."""
+        self._data.rest()
 
     @property
     def identity(self) -> Mapping[int, Any]:

@@ -12,7 +12,8 @@ from pyiceberg.io import FileIO
 
 from iceberg_compact_sql.redaction import redact, remember_secrets
 from iceberg_compact_sql.rewrite.clustering.sorted_task import rewrite_in_order
-from iceberg_compact_sql.rewrite.copy.plan import CopyPlan, may_copy, plan_copies
+from iceberg_compact_sql.rewrite.copy.gather import SpliceGatherer
+from iceberg_compact_sql.rewrite.copy.plan import CopyPlan, may_copy, open_candidates, plan_copies
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.job import job_schema, job_spec
 from iceberg_compact_sql.rewrite.live_rows import InputReader, open_inputs, output_arrow_schema
@@ -96,26 +97,31 @@ def _rewrite(job: RewriteJob, task: RewriteTask, io: FileIO, created: list[str])
     )
     input_bytes = sum(slice_bytes(input_slice) for input_slice in task.inputs)
     forecast = Forecast(job, input_bytes, task.expected_ratio, settings.row_group_bytes)
-    # Open inputs that may be copied first: the copy plan needs all of them.
-    may_be_copied = [input_slice for input_slice in task.inputs if may_copy(job, task, input_slice)]
-    decoded = [input_slice for input_slice in task.inputs if not may_copy(job, task, input_slice)]
-    readers = open_inputs(job, replace(task, inputs=(*may_be_copied, *decoded)), io, dictionaries=True)
-    copy_candidates = [next(readers) for _ in may_be_copied]
+    # Open all inputs first where row groups may be copied: whether they share a file depends on all of them.
+    readers = open_inputs(job, task, io, dictionaries=True)
+    copy_candidates: list[InputReader] = []
     try:
-        plan = plan_copies(job, copy_candidates, sum(map(slice_bytes, decoded)), settings, arrow_schema)
+        if may_copy(job, task):
+            copy_candidates = open_candidates(readers)
+        decoded_bytes = sum(map(slice_bytes, task.inputs[len(copy_candidates) :]))
+        plan = plan_copies(job, copy_candidates, decoded_bytes, settings, arrow_schema)
         encoder = RowGroupEncoder(schema, arrow_schema, plan.settings, checksum=checksum)
         splitter = PartitionSplitter(schema, spec) if task.partition is None else None
         with (
             TaskOutputs(job, files, forecast, task.partition) as outputs,
             RowGroupGatherer(job, encoder, arrow_schema, forecast, outputs, splitter, task.partition) as gatherer,
+            SpliceGatherer(job, plan.settings, forecast, outputs, gatherer) as splicer,
         ):
-            _feed(gatherer, _chain(copy_candidates, readers), plan)
+            _feed(gatherer, splicer, _chain(copy_candidates, readers), plan)
+            splicer.flush()
             gatherer.finish()
             finished = outputs.finish()
     finally:
         for reader in copy_candidates:
             reader.close()
-    return _proved_result(task, finished, gatherer, (*settings.notes, *layout_notes(job.properties)))
+    return _proved_result(
+        task, finished, gatherer, splicer.spliced_columns, (*settings.notes, *layout_notes(job.properties))
+    )
 
 
 def _chain(copy_candidates: list[InputReader], readers: Iterator[InputReader]) -> Iterator[InputReader]:
@@ -124,19 +130,25 @@ def _chain(copy_candidates: list[InputReader], readers: Iterator[InputReader]) -
     yield from readers
 
 
-def _feed(gatherer: RowGroupGatherer, readers: Iterator[InputReader], plan: CopyPlan) -> None:
+def _feed(gatherer: RowGroupGatherer, splicer: SpliceGatherer, readers: Iterator[InputReader], plan: CopyPlan) -> None:
     for reader in readers:
         gatherer.open(reader)
         for row_group in reader.row_groups:
             if plan.copies(reader, row_group):
                 gatherer.copy(reader, row_group)
+            elif plan.splices(reader, row_group):
+                splicer.add(reader, row_group)
             else:
                 gatherer.decode(reader, row_group)
         gatherer.release(reader)
 
 
 def _proved_result(
-    task: RewriteTask, finished: tuple[OutputFile, ...], gatherer: RowGroupGatherer, notes: tuple[str, ...]
+    task: RewriteTask,
+    finished: tuple[OutputFile, ...],
+    gatherer: RowGroupGatherer,
+    spliced_columns: int,
+    notes: tuple[str, ...],
 ) -> RewriteResult:
     written_rows = sum(output.rows for output in finished)
     if written_rows != gatherer.live_rows:
@@ -151,6 +163,7 @@ def _proved_result(
         copied_bytes=gatherer.copied_bytes,
         read_bytes=gatherer.read_bytes,
         notes=notes,
+        spliced_columns=spliced_columns,
     )
 
 

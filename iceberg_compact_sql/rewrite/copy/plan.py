@@ -1,44 +1,77 @@
-"""Which row groups of a task are copied without decoding."""
+"""Which row groups of a task are copied as they are, which are spliced, and which are decoded."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from iceberg_compact_sql.format_versions import rules_of
 from iceberg_compact_sql.parquet.footer import ParquetFooter, read_footer
 from iceberg_compact_sql.parquet.thrift import I64
 from iceberg_compact_sql.rewrite.copy.identity import holds_identity_values
 from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
 from iceberg_compact_sql.rewrite.scan.arrays import null_array
-from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob, RewriteTask, slice_bytes
+from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob, RewriteTask
 from iceberg_compact_sql.rewrite.write.settings import WriterSettings, encode
+
+# Column chunks whose parsed metadata is held in memory: about 3 KB each.
+_MAX_CHUNKS = 40_000
+# Small files on remote stores that stay in memory between planning and reading; others are read twice.
+_MAX_HELD_BYTES = 128 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """The row groups to copy, by input and index, and the settings under which all others are encoded."""
+    """The row groups to copy or to splice, by input and index, and the settings under which others are encoded."""
 
-    copied: Mapping[InputSlice, frozenset[int]]
+    kept: Mapping[InputSlice, frozenset[int]]
     settings: WriterSettings
+    copy_min_row_group_bytes: int
 
     def copies(self, reader: InputReader, row_group: SliceRowGroup) -> bool:
-        return row_group.index in self.copied.get(reader.slice, frozenset())
+        return self._keeps(reader, row_group) and row_group.compressed_bytes >= self.copy_min_row_group_bytes
+
+    def splices(self, reader: InputReader, row_group: SliceRowGroup) -> bool:
+        return self._keeps(reader, row_group) and row_group.compressed_bytes < self.copy_min_row_group_bytes
+
+    def _keeps(self, reader: InputReader, row_group: SliceRowGroup) -> bool:
+        return row_group.index in self.kept.get(reader.slice, frozenset())
 
 
-def may_copy(job: RewriteJob, task: RewriteTask, input_slice: InputSlice) -> bool:
-    """Whether an input is large enough to hold a row group that is worth copying."""
-    return (
-        job.copy == "auto" and task.partition is not None and slice_bytes(input_slice) >= job.copy_min_row_group_bytes
-    )
+def may_copy(job: RewriteJob, task: RewriteTask) -> bool:
+    """Whether row groups of a task may be copied or spliced; rows that are split by partition are decoded."""
+    return job.copy == "auto" and task.partition is not None and not rules_of(job.format_version).row_lineage
+
+
+def open_candidates(readers: Iterator[InputReader]) -> list[InputReader]:
+    """Return the inputs whose row groups may be copied or spliced, from the front of `readers`.
+
+    Memory is bounded: files are closed until they are read again, except for small ones that are in memory. Parsed
+    footers stay, so that their number is limited. Later inputs are left in `readers` and decoded.
+    """
+    candidates: list[InputReader] = []
+    chunks = held_bytes = 0
+    for reader in readers:
+        candidates.append(reader)
+        in_memory = isinstance(reader.file, pa.BufferReader)
+        if in_memory and held_bytes + reader.slice.size_bytes <= _MAX_HELD_BYTES:
+            held_bytes += reader.slice.size_bytes
+        else:
+            reader.rest()
+        if reader.footer is not None:
+            chunks += len(reader.footer.leaves) * max(1, len(reader.footer.row_groups))
+        if chunks >= _MAX_CHUNKS:
+            break
+    return candidates
 
 
 def plan_copies(
     job: RewriteJob, readers: Sequence[InputReader], others_bytes: int, settings: WriterSettings, schema: pa.Schema
 ) -> CopyPlan:
-    """Choose the row groups to copy. Row groups of another schema need another output, which must be large enough.
+    """Choose the row groups to copy or to splice; those of another schema need an output that is large enough.
 
     `others_bytes` is what the task decodes besides these inputs. Row groups whose output would be below the minimum
     size are decoded instead, and so are the row groups that they could not share a file with.
@@ -59,7 +92,7 @@ def plan_copies(
         if reader.footer is not None and chosen:
             candidates[reader.slice] = (reader.footer.signature, frozenset(chosen))
     if not candidates:
-        return CopyPlan({}, settings)
+        return CopyPlan({}, settings, job.copy_min_row_group_bytes)
     required = replace(settings, required_columns=_never_null(decoded, bytes_of, schema))
     copied, chosen_settings = _signatures_to_copy(job, bytes_of, decoded_bytes, required, schema)
     if required != settings and copied != set(bytes_of):
@@ -69,6 +102,7 @@ def plan_copies(
     return CopyPlan(
         {input_slice: chosen for input_slice, (signature, chosen) in candidates.items() if signature in copied},
         settings,
+        job.copy_min_row_group_bytes,
     )
 
 
@@ -91,18 +125,17 @@ def _never_null(
 def _fits(
     job: RewriteJob, reader: InputReader, footer: ParquetFooter, row_group: SliceRowGroup, settings: WriterSettings
 ) -> bool:
-    if (
-        not reader.fits
-        or row_group.has_deletes
-        or not job.copy_min_row_group_bytes <= row_group.compressed_bytes <= job.roll_bytes
-    ):
+    if not reader.fits or row_group.has_deletes or row_group.compressed_bytes > job.roll_bytes:
         return False
+    if not holds_identity_values(footer, row_group.index, reader.table_schema, reader.identity):
+        return False
+    if row_group.compressed_bytes < job.copy_min_row_group_bytes:
+        # Codecs and bloom filters are looked at for each column when it is spliced.
+        return True
     if footer.row_groups[row_group.index].codecs != {settings.codec}:
         return False
     wanted = {bloom.column_path for bloom in settings.blooms}
-    if wanted and not wanted <= _columns_with_bloom(footer, row_group.index):
-        return False
-    return holds_identity_values(footer, row_group.index, reader.table_schema, reader.identity)
+    return not wanted or wanted <= _columns_with_bloom(footer, row_group.index)
 
 
 def _columns_with_bloom(footer: ParquetFooter, index: int) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,7 +80,9 @@ class OpenSlice:
         self.path = input_slice.path
         self.table = table
         self.slice = input_slice
-        self.file = open_input(io, input_slice.path, input_slice.size_bytes)
+        self._io = io
+        self._lock = threading.Lock()
+        self._file: pa.NativeFile | None = open_input(io, input_slice.path, input_slice.size_bytes)
         try:
             with input_errors(input_slice.path):
                 self._refuse_encrypted()
@@ -96,8 +99,23 @@ class OpenSlice:
                 self.identity: Mapping[int, Any] = identity_values(spec, input_slice.partition)
                 self.row_groups = tuple(self._row_groups())
         except BaseException:
-            self.file.close()
+            self.rest()
             raise
+
+    @property
+    def file(self) -> pa.NativeFile:
+        """The open file; opened again if it was closed by `rest`."""
+        with self._lock:
+            if self._file is None:
+                self._file = open_input(self._io, self.path, self.slice.size_bytes)
+            return self._file
+
+    def rest(self) -> None:
+        """Close the file until it is needed again; what was read of its footer stays."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     @cached_property
     def own_ids(self) -> bool:
@@ -139,7 +157,7 @@ class OpenSlice:
                 )
 
     def close(self) -> None:
-        self.file.close()
+        self.rest()
 
     def _empty_batches(self, row_group: RowGroupRange) -> Iterator[tuple[int, pa.RecordBatch]]:
         for first in range(0, row_group.rows, row_group.batch_rows):

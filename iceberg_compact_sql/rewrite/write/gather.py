@@ -108,6 +108,21 @@ class RowGroupGatherer:
         self.input_rows += row_group.rows
         self.live_rows += row_group.rows
 
+    def keep(self, reader: InputReader) -> None:
+        """Keep an input open until `unkeep`, also after `release`."""
+        self._open_inputs[id(reader)].waiting += 1
+
+    def unkeep(self, reader: InputReader) -> None:
+        open_input = self._open_inputs[id(reader)]
+        open_input.waiting -= 1
+        self._close_if_done(open_input)
+
+    def count_spliced(self, row_group: SliceRowGroup) -> None:
+        """Count a row group that was written in another way; it has no deletes, so all its rows are live."""
+        self.read_bytes += row_group.compressed_bytes
+        self.input_rows += row_group.rows
+        self.live_rows += row_group.rows
+
     def decode(self, reader: InputReader, row_group: SliceRowGroup) -> None:
         """Encode the live rows of a row group; may wait for earlier ones."""
         if row_group.rows == 0:

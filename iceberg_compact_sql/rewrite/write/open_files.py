@@ -9,7 +9,7 @@ from typing import Any
 from iceberg_compact_sql.parquet.footer import ParquetFooter
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.task import OutputFile, RewriteJob
-from iceberg_compact_sql.rewrite.write.output_file import RollingOutput, TaskFiles
+from iceberg_compact_sql.rewrite.write.output_file import ChunkedRowGroup, RollingOutput, TaskFiles
 from iceberg_compact_sql.rewrite.write.row_groups import EncodedRowGroup
 from iceberg_compact_sql.table.partition_keys import exact_partition_key
 
@@ -42,6 +42,11 @@ class TaskOutputs:
 
     def append_encoded(self, row_group: EncodedRowGroup, partition: tuple[Any, ...]) -> None:
         self._output(partition, row_group.footer, copying=False).append_encoded(row_group)
+
+    def append_chunks(self, row_group: ChunkedRowGroup) -> None:
+        """Write a row group that was made chunk by chunk from inputs of the task's partition."""
+        assert self._partition is not None
+        self._output(self._partition, row_group.base, copying=False).append_chunks(row_group)
 
     def finish(self) -> tuple[OutputFile, ...]:
         """Close every file; return complete and proved files."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +11,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 
 from iceberg_compact_sql import events
+from iceberg_compact_sql.parquet.chunk import ColumnChunk
 from iceberg_compact_sql.parquet.footer import ParquetFooter
 from iceberg_compact_sql.parquet.joiner import CopiedRange, RowGroupJoiner, verify_copied
+from iceberg_compact_sql.parquet.thrift import I64
 from iceberg_compact_sql.rewrite.task import OutputFile
 from iceberg_compact_sql.rewrite.write.metrics import file_metrics
 from iceberg_compact_sql.rewrite.write.row_groups import EncodedRowGroup, ProofError
@@ -34,6 +35,20 @@ class TaskFiles:
     created: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkedRowGroup:
+    """A row group made chunk by chunk; `base` has the schema of its file, `nan_counts` those that are known."""
+
+    rows: int
+    base: ParquetFooter
+    chunks: tuple[ColumnChunk, ...]
+    nan_counts: Mapping[int, int]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(chunk.metadata.need(7, I64) for chunk in self.chunks)
+
+
 class OpenOutput:
     """A file being written: row groups are appended unchanged, the footer is written last."""
 
@@ -52,7 +67,8 @@ class OpenOutput:
             self.abandon()
             raise
         self._ranges: list[CopiedRange] = []
-        self._nan_counts: Counter[int] | None = Counter()
+        # NaN counts by field id, of columns for which every row group so far has one; None before the first.
+        self._nan_counts: dict[int, int] | None = None
 
     @property
     def position(self) -> int:
@@ -60,15 +76,26 @@ class OpenOutput:
 
     def append(self, source: Any, footer: ParquetFooter, index: int) -> int:
         """Copy a row group of another file; the file's NaN counts are then unknown. Return the bytes copied."""
-        self._nan_counts = None
+        self._count_nans({})
         copied = self._joiner.copy(source, footer, [index])
         self._ranges.append(copied)
         return copied.length
 
     def append_encoded(self, row_group: EncodedRowGroup) -> None:
-        if self._nan_counts is not None:
-            self._nan_counts.update(row_group.nan_counts)
+        self._count_nans(row_group.nan_counts)
         self._ranges.append(self._joiner.copy(pa.BufferReader(row_group.buffer), row_group.footer, [0]))
+
+    def append_chunks(self, row_group: ChunkedRowGroup) -> None:
+        self._count_nans(row_group.nan_counts)
+        self._ranges.append(self._joiner.append(row_group.rows, row_group.chunks))
+
+    def _count_nans(self, counts: Mapping[int, int]) -> None:
+        known = self._nan_counts
+        self._nan_counts = (
+            dict(counts)
+            if known is None
+            else {field_id: count + counts[field_id] for field_id, count in known.items() if field_id in counts}
+        )
 
     def close(self) -> OutputFile:
         """Finish the file, and prove that it is stored as it was written.
@@ -92,8 +119,7 @@ class OpenOutput:
             events.reach("rewrite.verify_file", path=self.path)
         if not is_proved(self._sink):
             self._read_back(size_bytes)
-        nan_counts = dict(self._nan_counts) if self._nan_counts is not None else None
-        metrics = file_metrics(footer, self._files.schema, self._files.properties, nan_counts)
+        metrics = file_metrics(footer, self._files.schema, self._files.properties, self._nan_counts)
         return OutputFile(
             path=self.path,
             size_bytes=size_bytes,
@@ -159,6 +185,9 @@ class RollingOutput:
 
     def append_encoded(self, row_group: EncodedRowGroup) -> None:
         self._file_for(row_group.buffer.size, row_group.footer).append_encoded(row_group)
+
+    def append_chunks(self, row_group: ChunkedRowGroup) -> None:
+        self._file_for(row_group.size_bytes, row_group.base).append_chunks(row_group)
 
     def close(self) -> None:
         """Finish the current file, if there is one; a later row group starts another."""

@@ -18,7 +18,7 @@ from iceberg_compact_sql.rewrite.write.checksum import TableDigest
 from iceberg_compact_sql.rewrite.write.settings import WriterSettings, encode, leaf_paths
 
 # A dictionary with more entries than this share of the values saves nothing.
-_MAX_DISTINCT_SHARE = 0.5
+MAX_DISTINCT_SHARE = 0.5
 _SAMPLE_ROWS = 32_768
 _READ_BACK_ROWS = 65_536
 _READ_BACK_BYTES = 8 * 1024**2
@@ -95,7 +95,7 @@ class RowGroupEncoder:
                 merged = self._one_dictionary(chunks, column.type)
             else:
                 merged = pa.chunked_array(chunks, column.type)
-            if column.name in chosen and not self._dictionary_pays(merged):
+            if column.name in chosen and not dictionary_pays(merged, self._settings.dictionary_bytes):
                 chosen.discard(column.name)
                 if pa.types.is_dictionary(merged.type):
                     merged = merged.cast(column.type)
@@ -111,19 +111,6 @@ class RowGroupEncoder:
             return pa.chunked_array(chunks).unify_dictionaries()
         dense = [chunk.cast(plain) if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks]
         return pa.chunked_array(dense, plain)
-
-    def _dictionary_pays(self, column: pa.ChunkedArray) -> bool:
-        """Whether a dictionary saves bytes: one that fits small input files can overflow in one large row group."""
-        rows = len(column)
-        if rows == 0 or pa.types.is_nested(column.type):
-            return rows > 0
-        if pa.types.is_dictionary(column.type):
-            values = column.chunk(0).dictionary
-            return len(values) <= _MAX_DISTINCT_SHARE * rows and values.nbytes <= self._settings.dictionary_bytes
-        sample = column.slice(0, _SAMPLE_ROWS)
-        if isinstance(sample.type, pa.BaseExtensionType):
-            sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], sample.type.storage_type)
-        return bool(pc.count_distinct(sample, mode="all").as_py() <= _MAX_DISTINCT_SHARE * len(sample))
 
     def _digest(self, batches: Iterable[pa.RecordBatch]) -> tuple[bytes, ...]:
         digest = TableDigest(self._arrow_schema)
@@ -155,17 +142,31 @@ class RowGroupEncoder:
         return counts
 
 
+def dictionary_pays(column: pa.ChunkedArray, dictionary_bytes: int) -> bool:
+    """Whether a dictionary saves bytes: one that fits small input files can overflow in one large row group."""
+    rows = len(column)
+    if rows == 0 or pa.types.is_nested(column.type):
+        return rows > 0
+    if pa.types.is_dictionary(column.type):
+        values = column.chunk(0).dictionary
+        return len(values) <= MAX_DISTINCT_SHARE * rows and values.nbytes <= dictionary_bytes
+    sample = column.slice(0, _SAMPLE_ROWS)
+    if isinstance(sample.type, pa.BaseExtensionType):
+        sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], sample.type.storage_type)
+    return bool(pc.count_distinct(sample, mode="all").as_py() <= MAX_DISTINCT_SHARE * len(sample))
+
+
 def _dictionaries_agree(chunks: Sequence[pa.DictionaryArray]) -> bool:
     """Whether unifying the dictionaries pays: they are small beside the rows, or have mostly the same entries."""
     rows = sum(map(len, chunks))
-    if sum(len(chunk.dictionary) for chunk in chunks) <= _MAX_DISTINCT_SHARE * rows:
+    if sum(len(chunk.dictionary) for chunk in chunks) <= MAX_DISTINCT_SHARE * rows:
         return True
     first, *others = (chunk.dictionary for chunk in chunks)
     if not others:
-        return len(first) <= _MAX_DISTINCT_SHARE * rows
+        return len(first) <= MAX_DISTINCT_SHARE * rows
     middle = others[len(others) // 2]
     known = pc.sum(pc.is_in(middle, value_set=first)).as_py() or 0
-    return bool(known >= _MAX_DISTINCT_SHARE * len(middle))
+    return bool(known >= MAX_DISTINCT_SHARE * len(middle))
 
 
 def arrow_width_bytes(schema: pa.Schema) -> int:

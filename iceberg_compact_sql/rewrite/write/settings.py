@@ -151,7 +151,7 @@ def encode(table: pa.Table, settings: WriterSettings, dictionary_columns: Collec
     dictionaries = {*dictionary_columns, LAST_UPDATED.name} - row_ids if row_ids else set(dictionary_columns)
     sink = pa.BufferOutputStream()
     if settings.columns_without_statistics:
-        paths = _paths_of(table.schema)
+        paths = written_paths(table.schema)
         statistics: bool | list[str] = [path for path in paths if path not in settings.columns_without_statistics]
     else:
         statistics = True
@@ -188,7 +188,8 @@ def _with_required(table: pa.Table, names: Collection[str]) -> pa.Table:
     return pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
 
 
-def _paths_of(schema: pa.Schema) -> list[str]:
+def written_paths(schema: pa.Schema) -> list[str]:
+    """Return the dotted paths of the leaf columns in a file of this schema, in order."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema, store_schema=False):
         pass

@@ -1,0 +1,202 @@
+"""Makes output row groups of many small ones, column by column, each in the cheapest way that its chunks allow.
+
+Spliced: pages as they are, laid end to end. Unwrapped: dictionaries that hold each value once become PLAIN pages.
+Encoded: decoded and encoded once. The columns of one row group may go different ways.
+
+A row group is a list of chunks, one for each leaf column. Columns that no input has, such as row lineage, can be added
+to that list as chunks of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from iceberg_compact_sql.events import ThreadPool, reach, stop_if_cancelled
+from iceberg_compact_sql.parquet.chunk import ColumnChunk
+from iceberg_compact_sql.parquet.column_file import column_elements, leaf_ranges
+from iceberg_compact_sql.parquet.footer import CODECS, FooterError, ParquetFooter, read_range
+from iceberg_compact_sql.parquet.page_index import PageIndex, read_chunk_index, read_page_indexes
+from iceberg_compact_sql.parquet.pages import PLAIN, SELF_CONTAINED
+from iceberg_compact_sql.parquet.ranges import read_ranges
+from iceberg_compact_sql.parquet.splice import InputChunk, spliced, unwrapped
+from iceberg_compact_sql.parquet.thrift import I32, I64, Struct
+from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
+from iceberg_compact_sql.rewrite.scan.inputs import input_errors
+from iceberg_compact_sql.rewrite.write.column_encoder import ColumnEncoder
+from iceberg_compact_sql.rewrite.write.output_file import ChunkedRowGroup
+from iceberg_compact_sql.rewrite.write.settings import WriterSettings
+from iceberg_compact_sql.storage.locations import split_location
+
+# Smaller pages cost readers more than they save here: 10 us for each page and column.
+MIN_PAGE_BYTES = 64 * 1024
+MIN_PAGE_ROWS = 10_000
+
+
+@dataclass(eq=False)
+class InputRowGroup:
+    """A row group of an input with its chunks; their bytes are read when they are needed.
+
+    Row groups of large files on remote stores are read with one request when they are added.
+    """
+
+    reader: InputReader
+    row_group: SliceRowGroup
+    _loaded: list[bytes] | None = field(default=None, repr=False)
+    _indexes: list[PageIndex] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if split_location(self.reader.slice.path).is_local or isinstance(self.reader.file, pa.BufferReader):
+            return
+        with input_errors(self.reader.slice.path):
+            self._loaded = read_ranges(self.reader.file, self._info.chunk_ranges)
+            self._indexes = read_page_indexes(self.reader.file, self.footer, [self._info])[self._info.index]
+
+    @property
+    def footer(self) -> ParquetFooter:
+        assert self.reader.footer is not None
+        return self.reader.footer
+
+    @cached_property
+    def _info(self) -> Any:
+        return self.footer.row_groups[self.row_group.index]
+
+    @cached_property
+    def trees(self) -> list[tuple[Struct, Struct]]:
+        return self.footer.column_trees(self.row_group.index)
+
+    def chunk(self, leaf: int) -> InputChunk:
+        """Return a chunk with its bytes; errors of the store name the file."""
+        start, end = self._info.chunk_ranges[leaf]
+        struct, meta = self.trees[leaf]
+        column = self.footer.leaves[leaf]
+        with input_errors(self.reader.slice.path):
+            if self._loaded is not None and self._indexes is not None:
+                data = self._loaded[leaf]
+                index = self._indexes[leaf]
+            else:
+                file = self.reader.file
+                data = read_range(file, start, end - start)
+                offset_index = read_chunk_index(file, self.footer, struct, 4) if column.repeated else None
+                index = PageIndex(read_chunk_index(file, self.footer, struct, 6), offset_index)
+        orders = self.footer.column_orders
+        changes: dict[int, tuple[int, Any] | None] = {9: (I64, meta.need(9, I64) - start), 11: None}
+        if start != meta.need(9, I64):
+            changes[11] = (I64, 0)
+        return InputChunk(
+            leaf=column,
+            metadata=meta.replaced(changes),
+            rows=self.row_group.rows,
+            data=data,
+            column_order=None if orders is None else orders[leaf],
+            column_index=index.column_index,
+            offset_index=None
+            if index.offset_index is None
+            else PageIndex(None, index.offset_index).shifted(-start).offset_index,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SplicedRowGroup:
+    """A finished row group, and how many of its chunks were made without decoding."""
+
+    row_group: ChunkedRowGroup
+    spliced_columns: int
+
+
+class RowGroupSplicer:
+    """Makes row groups of many; columns are made by several threads, memory holds one decoded column for each."""
+
+    def __init__(self, settings: WriterSettings, encoder: ColumnEncoder, pool: ThreadPool | None) -> None:
+        self._settings = settings
+        self._encoder = encoder
+        self._pool = pool
+        self._encodings = SELF_CONTAINED if settings.page_version == "2.0" else frozenset({PLAIN})
+        self._with_bloom = {bloom.column_path for bloom in settings.blooms}
+
+    def splice(self, row_groups: Sequence[InputRowGroup]) -> SplicedRowGroup:
+        """Return one row group with the rows of all in order; they share one schema and have no deletes.
+
+        Raises FooterError or an Arrow error if a column cannot be made alone: decode the row groups instead.
+        """
+        base = row_groups[0].footer
+        rows = sum(entry.row_group.rows for entry in row_groups)
+        reach("rewrite.splice", row_groups=len(row_groups), rows=rows)
+        columns = column_elements(base)
+        work = list(zip(columns, leaf_ranges(columns), strict=True))
+        if self._pool is None:
+            made = [self._column(elements, leaves, row_groups) for elements, leaves in work]
+        else:
+            futures = [self._pool.submit(self._column, elements, leaves, row_groups) for elements, leaves in work]
+            try:
+                made = [future.result() for future in futures]
+            finally:
+                for future in futures:
+                    future.cancel()
+        chunks = tuple(chunk for column in made for chunk in column[0])
+        nan_counts = {field_id: count for column in made for field_id, count in column[1].items()}
+        spliced_columns = sum(len(column[0]) for column in made if column[2])
+        return SplicedRowGroup(ChunkedRowGroup(rows, base, chunks, nan_counts), spliced_columns)
+
+    def _column(
+        self, elements: Sequence[Struct], leaves: range, row_groups: Sequence[InputRowGroup]
+    ) -> tuple[tuple[ColumnChunk, ...], dict[int, int], bool]:
+        """Return the chunks of a top-level column, its NaN counts, and whether nothing was decoded."""
+        stop_if_cancelled()
+        inputs = [[entry.chunk(leaf) for leaf in leaves] for entry in row_groups]
+        by_leaf = [[chunks[position] for chunks in inputs] for position in range(len(leaves))]
+        if all(self._may_splice(chunks) for chunks in by_leaf):
+            return tuple(self._without_statistics(spliced(chunks)) for chunks in by_leaf), {}, True
+        if len(leaves) == 1 and self._may_unwrap(by_leaf[0]):
+            chunk = unwrapped(by_leaf[0])
+            if chunk is not None:
+                return (self._without_statistics(chunk),), {}, True
+        encoded = self._encoder.encode(elements, inputs)
+        pa.default_memory_pool().release_unused()
+        return encoded.chunks, dict(encoded.nan_counts), False
+
+    def _may_splice(self, chunks: Sequence[InputChunk]) -> bool:
+        if not self._is_kept(chunks) or any(chunk.metadata.get(11, I64) is not None for chunk in chunks):
+            return False
+        pages = [page for chunk in chunks for page in chunk.pages]
+        return all(
+            page.is_data and page.encoding in self._encodings and page.rle_levels and page.values for page in pages
+        ) and _are_large(chunks, len(pages), sum(page.uncompressed_bytes for page in pages))
+
+    def _may_unwrap(self, chunks: Sequence[InputChunk]) -> bool:
+        if not self._is_kept(chunks) or any(chunk.dictionary is None for chunk in chunks):
+            return False
+        plain = [page for chunk in chunks for page in chunk.pages if not page.uses_dictionary]
+        return _are_large(chunks, len(plain), sum(page.uncompressed_bytes for page in plain))
+
+    def _is_kept(self, chunks: Sequence[InputChunk]) -> bool:
+        """Whether the table's settings allow the chunks as they are: their codec, and no bloom filter to be made."""
+        return chunks[0].leaf.name not in self._with_bloom and all(
+            CODECS[chunk.metadata.need(4, I32)] == self._settings.codec for chunk in chunks
+        )
+
+    def _without_statistics(self, chunk: ColumnChunk) -> ColumnChunk:
+        if chunk.leaf.name not in self._settings.columns_without_statistics:
+            return chunk
+        index = PageIndex(None, chunk.page_index.offset_index)
+        return ColumnChunk(chunk.leaf, chunk.metadata.replaced({12: None}), index, chunk.pieces)
+
+
+def _are_large(chunks: Sequence[InputChunk], pages: int, uncompressed_bytes: int) -> bool:
+    rows = sum(chunk.rows for chunk in chunks)
+    return pages > 0 and (uncompressed_bytes >= MIN_PAGE_BYTES * pages or rows >= MIN_PAGE_ROWS * pages)
+
+
+SPLICE_ERRORS = (
+    FooterError,
+    pa.ArrowException,
+    ArithmeticError,
+    LookupError,
+    ValueError,
+    TypeError,
+    NotImplementedError,
+)
