@@ -204,7 +204,7 @@ def _row_group(
         codec = meta.need(4, I32)
         codecs.add(CODECS[codec] if 0 <= codec < len(CODECS) else f"CODEC_{codec}")
         uncompressed_bytes += meta.need(6, I64)
-        if _only_dictionary_pages(meta):
+        if only_dictionary_pages(meta):
             dictionary.add(leaf.name)
     ordered = sorted(ranges)
     if any(left[1] > right[0] for left, right in pairwise(ordered)):
@@ -262,7 +262,7 @@ def _chunk_range(meta: Struct, leaf: LeafColumn, data_end: int | None) -> tuple[
     return start, end
 
 
-def _only_dictionary_pages(meta: Struct) -> bool:
+def only_dictionary_pages(meta: Struct) -> bool:
     """Whether all data pages use the dictionary; False also when the footer does not show it."""
     statistics = meta.elements(13, STRUCT)
     if statistics:

@@ -50,25 +50,34 @@ class Page:
         return self.is_data and self.encoding in DICTIONARY_ENCODINGS
 
 
-def walk_pages(chunk: bytes, *, repeated: bool, check_crc: bool = True) -> list[Page]:
+def walk_pages(chunk: bytes, levels: tuple[int, int]) -> list[Page]:
     """Return the pages of a chunk in order; raise PageError unless they fill it exactly.
 
-    A page with a CRC is checked against it. Only the first page may be a dictionary page.
+    `levels` are the maximum definition and repetition levels of the column. A page with a CRC is checked against it.
+    Only the first page may be a dictionary page.
     """
     pages: list[Page] = []
     position = 0
     while position < len(chunk):
-        page, crc = _read_page(chunk, position, repeated)
+        page, crc = _read_page(chunk, position, levels)
         if page.end > len(chunk) or (page.kind == DICTIONARY and pages):
             raise PageError("a page is outside its column chunk, or a dictionary page is not the first page")
-        if check_crc and crc is not None and zlib.crc32(memoryview(chunk)[page.body : page.end]) != crc & 0xFFFFFFFF:
+        if crc is not None and zlib.crc32(memoryview(chunk)[page.body : page.end]) != crc & 0xFFFFFFFF:
             raise PageError("the CRC of a page does not match its bytes")
         pages.append(page)
         position = page.end
     return pages
 
 
-def _read_page(chunk: bytes, position: int, repeated: bool) -> tuple[Page, int | None]:
+def first_page(chunk: bytes, levels: tuple[int, int]) -> Page:
+    """Return the first page of a chunk."""
+    page, _ = _read_page(chunk, 0, levels)
+    if page.end > len(chunk):
+        raise PageError("a page is outside its column chunk")
+    return page
+
+
+def _read_page(chunk: bytes, position: int, levels: tuple[int, int]) -> tuple[Page, int | None]:
     header, body = read_struct(chunk, position)
     kind, length = header.need(1, I32), header.need(3, I32)
     uncompressed = header.need(2, I32)
@@ -80,14 +89,16 @@ def _read_page(chunk: bytes, position: int, repeated: bool) -> tuple[Page, int |
     if kind == DATA:
         data = header.need(5, STRUCT)
         values, encoding = data.need(1, I32), data.need(2, I32)
-        rows = None if repeated else values
+        rows = None if levels[1] else values
         statistics = data.get(5, STRUCT)
-        rle_levels = data.need(3, I32) == RLE and data.need(4, I32) == RLE
+        # Java names BIT_PACKED for levels that are not stored, because their maximum is 0.
+        stored = zip((data.need(3, I32), data.need(4, I32)), levels, strict=True)
+        rle_levels = all(level_encoding == RLE or not level for level_encoding, level in stored)
     elif kind == DATA_V2:
         data = header.need(8, STRUCT)
         values, encoding, rows = data.need(1, I32), data.need(4, I32), data.need(3, I32)
         statistics = data.get(8, STRUCT)
-        if not repeated and rows != values:
+        if not levels[1] and rows != values:
             raise PageError("a page of a flat column has more values than rows")
     elif kind == DICTIONARY:
         data = header.need(7, STRUCT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ from iceberg_compact_sql.parquet.pages import (
     Page,
     PageError,
     dictionary_page,
+    first_page,
     plain_page_prefix,
     walk_pages,
 )
@@ -49,13 +50,17 @@ class InputChunk:
     rows: int
     data: bytes = field(repr=False)
     column_order: int | None = None
-    column_index: bytes | None = field(default=None, repr=False)
-    offset_index: bytes | None = field(default=None, repr=False)
+    # Returns the column index and the offset index; they are read only for chunks that are spliced.
+    read_index: Callable[[], PageIndex] = field(default=PageIndex, repr=False)
+
+    @cached_property
+    def _index(self) -> PageIndex:
+        return self.read_index()
 
     @cached_property
     def pages(self) -> list[Page]:
         """The pages; raises PageError unless they hold exactly the chunk's values."""
-        pages = walk_pages(self.data, repeated=self.leaf.repeated)
+        pages = walk_pages(self.data, self.leaf.levels)
         values = self.metadata.need(5, I64)
         if sum(page.values for page in pages if page.is_data) != values:
             raise PageError(f"the pages of column {self.leaf.name!r} do not hold {values} values")
@@ -68,9 +73,11 @@ class InputChunk:
     def data_pages(self) -> list[Page]:
         return [page for page in self.pages if page.is_data]
 
-    @property
+    @cached_property
     def dictionary(self) -> Page | None:
-        return self.pages[0] if self.pages and self.pages[0].kind == DICTIONARY else None
+        """The dictionary page; only the first page is looked at."""
+        page = first_page(self.data, self.leaf.levels)
+        return page if page.kind == DICTIONARY else None
 
     @property
     def first_rows(self) -> list[int] | None:
@@ -82,9 +89,9 @@ class InputChunk:
                 firsts.append(row)
                 row += page.rows or 0
             return firsts
-        if self.offset_index is None:
+        if self._index.offset_index is None:
             return None
-        locations = read_struct(self.offset_index, 0)[0].elements(1, STRUCT) or ()
+        locations = read_struct(self._index.offset_index, 0)[0].elements(1, STRUCT) or ()
         known = [(entry.need(1, I64), entry.need(2, I32)) for entry in locations]
         if known != [(page.start, page.end - page.start) for page in pages]:
             return None
@@ -93,10 +100,10 @@ class InputChunk:
     @property
     def pages_index(self) -> bytes | None:
         """The column index of the data pages, from the file or from the statistics in page headers."""
-        if self.column_index is not None:
-            tree, _ = read_struct(self.column_index, 0)
+        if self._index.column_index is not None:
+            tree, _ = read_struct(self._index.column_index, 0)
             if all(len(tree.get(field_id, LIST).values) == len(self.data_pages) for field_id in (1, 2, 3)):
-                return self.column_index
+                return self._index.column_index
         if self.leaf.repeated:
             return None
         stated = [(page.statistics, page.values) for page in self.data_pages]

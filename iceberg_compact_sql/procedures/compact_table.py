@@ -22,6 +22,7 @@ from iceberg_compact_sql.call.declaration import (
 )
 from iceberg_compact_sql.errors import IcebergError, InvalidArgumentError
 from iceberg_compact_sql.plan.layouts.order import STRATEGY_NAMES
+from iceberg_compact_sql.plan.ways import ways_text
 
 if TYPE_CHECKING:
     from iceberg_compact_sql.actions.compact_request import CompactRequest, CompactResult
@@ -122,7 +123,7 @@ def dry_run_rows(plan: CompactionPlan) -> list[Row]:
             group.partition_path,
             group.spec_id,
             group.action,
-            group.reason,
+            f"{group.reason}; {ways_text(plan, group)}" if group.action == "rewrite" else group.reason,
             len(group.files),
             len(group.distinct_deletes) if any(group.deletes) else 0,
             group.input_bytes,
@@ -283,7 +284,7 @@ PROCEDURE = Procedure(
         Parameter(
             "copy",
             Kind.CHOICE,
-            "auto: copy whole row groups where possible; never: decode everything",
+            "auto: copy large row groups and splice columns of small ones where possible; never: decode everything",
             default="auto",
             choices=("auto", "never"),
         ),
@@ -313,7 +314,7 @@ PROCEDURE = Procedure(
         Parameter(
             "copy_min_row_group_size",
             Kind.SIZE,
-            "copy row groups of at least this size; smaller ones are decoded and merged",
+            "copy row groups of at least this size; smaller ones are merged column by column",
             default=8 * 1024**2,
             default_text="8 MB",
             minimum=1,

@@ -23,6 +23,7 @@ from iceberg_compact_sql.parquet.footer import CODECS, FooterError, ParquetFoote
 from iceberg_compact_sql.parquet.page_index import PageIndex, read_chunk_index, read_page_indexes
 from iceberg_compact_sql.parquet.pages import PLAIN, SELF_CONTAINED
 from iceberg_compact_sql.parquet.ranges import read_ranges
+from iceberg_compact_sql.parquet.schema import LeafColumn
 from iceberg_compact_sql.parquet.splice import InputChunk, spliced, unwrapped
 from iceberg_compact_sql.parquet.thrift import I32, I64, Struct
 from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
@@ -74,15 +75,11 @@ class InputRowGroup:
         start, end = self._info.chunk_ranges[leaf]
         struct, meta = self.trees[leaf]
         column = self.footer.leaves[leaf]
-        with input_errors(self.reader.slice.path):
-            if self._loaded is not None and self._indexes is not None:
-                data = self._loaded[leaf]
-                index = self._indexes[leaf]
-            else:
-                file = self.reader.file
-                data = read_range(file, start, end - start)
-                offset_index = read_chunk_index(file, self.footer, struct, 4) if column.repeated else None
-                index = PageIndex(read_chunk_index(file, self.footer, struct, 6), offset_index)
+        if self._loaded is not None:
+            data = self._loaded[leaf]
+        else:
+            with input_errors(self.reader.slice.path):
+                data = read_range(self.reader.file, start, end - start)
         orders = self.footer.column_orders
         changes: dict[int, tuple[int, Any] | None] = {9: (I64, meta.need(9, I64) - start), 11: None}
         if start != meta.need(9, I64):
@@ -93,11 +90,20 @@ class InputRowGroup:
             rows=self.row_group.rows,
             data=data,
             column_order=None if orders is None else orders[leaf],
-            column_index=index.column_index,
-            offset_index=None
-            if index.offset_index is None
-            else PageIndex(None, index.offset_index).shifted(-start).offset_index,
+            read_index=lambda: self._page_index(struct, column, start),
         )
+
+    def _page_index(self, struct: Struct, leaf: LeafColumn, start: int) -> PageIndex:
+        """Return the page indexes of a chunk that are needed; offsets count from `start`."""
+        if self._indexes is not None:
+            index = self._indexes[leaf.index]
+        else:
+            file = self.reader.file
+            with input_errors(self.reader.slice.path):
+                offset_index = read_chunk_index(file, self.footer, struct, 4) if leaf.repeated else None
+                index = PageIndex(read_chunk_index(file, self.footer, struct, 6), offset_index)
+        moved = index.shifted(-start)
+        return PageIndex(index.column_index, moved.offset_index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,7 @@ class RowGroupSplicer:
             chunk = unwrapped(by_leaf[0])
             if chunk is not None:
                 return (self._without_statistics(chunk),), {}, True
+        del by_leaf
         encoded = self._encoder.encode(elements, inputs)
         pa.default_memory_pool().release_unused()
         return encoded.chunks, dict(encoded.nan_counts), False
@@ -162,13 +169,17 @@ class RowGroupSplicer:
     def _may_splice(self, chunks: Sequence[InputChunk]) -> bool:
         if not self._is_kept(chunks) or any(chunk.metadata.get(11, I64) is not None for chunk in chunks):
             return False
+        if not _are_large(chunks, len(chunks), sum(chunk.metadata.need(6, I64) for chunk in chunks)):
+            return False
         pages = [page for chunk in chunks for page in chunk.pages]
         return all(
             page.is_data and page.encoding in self._encodings and page.rle_levels and page.values for page in pages
         ) and _are_large(chunks, len(pages), sum(page.uncompressed_bytes for page in pages))
 
     def _may_unwrap(self, chunks: Sequence[InputChunk]) -> bool:
-        if not self._is_kept(chunks) or any(chunk.dictionary is None for chunk in chunks):
+        if not self._is_kept(chunks) or any(chunk.metadata.get(11, I64) is None for chunk in chunks):
+            return False
+        if not _are_large(chunks, len(chunks), sum(chunk.metadata.need(6, I64) for chunk in chunks)):
             return False
         plain = [page for chunk in chunks for page in chunk.pages if not page.uses_dictionary]
         return _are_large(chunks, len(plain), sum(page.uncompressed_bytes for page in plain))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from iceberg_compact_sql.events import stop_if_cancelled
 from iceberg_compact_sql.parquet.chunk import ColumnChunk, chunks_of
 from iceberg_compact_sql.parquet.column_file import column_file
-from iceberg_compact_sql.parquet.footer import FooterError, read_footer, read_range
+from iceberg_compact_sql.parquet.footer import FooterError, only_dictionary_pages, read_footer, read_range
 from iceberg_compact_sql.parquet.page_index import bloom_filter_ranges, read_page_indexes
 from iceberg_compact_sql.parquet.schema import LeafColumn
 from iceberg_compact_sql.parquet.splice import InputChunk
@@ -40,6 +40,22 @@ class EncodedColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class _ChunkFacts:
+    """The rows of a column's chunks; and the entries of their dictionaries, if pyarrow can read them as such."""
+
+    rows: int
+    entries: Sequence[int]
+
+    @staticmethod
+    def of(chunks: Sequence[InputChunk], only_dictionaries: bool) -> _ChunkFacts:
+        leaf = chunks[0].leaf
+        text = only_dictionaries and len(leaf.path) == 1 and leaf.physical == "BYTE_ARRAY"
+        pages = [chunk.dictionary for chunk in chunks] if text else []
+        entries = [page.values for page in pages if page is not None]
+        return _ChunkFacts(sum(chunk.rows for chunk in chunks), entries if len(entries) == len(chunks) else ())
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnEncoder:
     """Encodes single columns; thread-safe. Values of a column may take `max_bytes` of memory."""
 
@@ -47,8 +63,10 @@ class ColumnEncoder:
     checksum: bool
     max_bytes: int
 
-    def encode(self, elements: Sequence[Struct], row_groups: Sequence[Sequence[InputChunk]]) -> EncodedColumn:
+    def encode(self, elements: Sequence[Struct], row_groups: list[list[InputChunk]]) -> EncodedColumn:
         """Return the values of all row groups in order; with checksums they are read back and compared.
+
+        `row_groups` is emptied, so that the input bytes are not held longer than they are needed.
 
         Raises ColumnFallbackError if the column needs too much memory, or cannot be written in its own Parquet type.
         """
@@ -58,7 +76,10 @@ class ColumnEncoder:
         buffer = column_file(
             elements, [(chunks[0].rows, [(chunk.metadata, chunk.data) for chunk in chunks]) for chunks in row_groups]
         )
-        table = self._decoded(buffer, name, row_groups)
+        facts = _ChunkFacts.of([chunks[0] for chunks in row_groups], wrapped[0][1])
+        row_groups.clear()
+        table = self._decoded(buffer, name, facts)
+        del buffer
         dictionaries = self._dictionary_paths(table, leaves, wrapped)
         column = table.column(0)
         if pa.types.is_dictionary(column.type) and not dictionaries:
@@ -69,19 +90,12 @@ class ColumnEncoder:
     @staticmethod
     def _mostly_dictionaries(chunks: Sequence[InputChunk]) -> tuple[bool, bool]:
         """Return whether most rows are in chunks with dictionary pages only, and whether all are."""
-        held = [all(page.uses_dictionary for page in chunk.data_pages) for chunk in chunks]
+        held = [only_dictionary_pages(chunk.metadata) for chunk in chunks]
         rows = sum(chunk.rows for chunk, is_held in zip(chunks, held, strict=True) if is_held)
         return 2 * rows > sum(chunk.rows for chunk in chunks), all(held)
 
-    def _decoded(self, buffer: pa.Buffer, name: str, row_groups: Sequence[Sequence[InputChunk]]) -> pa.Table:
-        chunks = [chunks[0] for chunks in row_groups]
-        text = (
-            len(row_groups[0]) == 1
-            and len(chunks[0].leaf.path) == 1
-            and chunks[0].leaf.physical == "BYTE_ARRAY"
-            and self._mostly_dictionaries(chunks)[1]
-            and self._shared_dictionary_pays(buffer, name, chunks)
-        )
+    def _decoded(self, buffer: pa.Buffer, name: str, facts: _ChunkFacts) -> pa.Table:
+        text = bool(facts.entries) and self._shared_dictionary_pays(buffer, name, facts)
         file = open_parquet(pa.BufferReader(buffer), read_dictionary=[name] if text else [], pre_buffer=False)
         batches: list[pa.RecordBatch] = []
         memory_bytes = 0
@@ -92,30 +106,31 @@ class ColumnEncoder:
             if memory_bytes > self.max_bytes:
                 raise ColumnFallbackError(f"column {name!r} needs more than {self.max_bytes} bytes of memory")
         table = pa.Table.from_batches(batches, schema=batches[0].schema)
-        if table.num_rows != sum(chunk.rows for chunk in chunks):
+        if table.num_rows != facts.rows:
             raise ColumnFallbackError(f"column {name!r} holds {table.num_rows} rows")
         return table.unify_dictionaries() if text else table
 
-    def _shared_dictionary_pays(self, buffer: pa.Buffer, name: str, chunks: Sequence[InputChunk]) -> bool:
+    def _shared_dictionary_pays(self, buffer: pa.Buffer, name: str, facts: _ChunkFacts) -> bool:
         """Estimate from two dictionaries, the first and a middle one, whether one for all is small enough."""
-        if len(chunks) == 1:
+        entries = facts.entries
+        if len(entries) == 1:
             return True
         file = open_parquet(pa.BufferReader(buffer), read_dictionary=[name], pre_buffer=False)
         first, middle = (
             file.read_row_group(index, use_threads=False).column(0).chunk(0).dictionary
-            for index in (0, len(chunks) // 2)
+            for index in (0, len(entries) // 2)
         )
         if not len(first) or not len(middle):
             return True
         new_share = 1 - (pc.sum(pc.is_in(middle, value_set=first)).as_py() or 0) / len(middle)
-        entries = [chunk.dictionary.values for chunk in chunks if chunk.dictionary is not None]
         expected = entries[0] + new_share * sum(entries[1:])
         if new_share <= 0.9:
             # New values become rare where dictionaries overlap; where they hardly do, the sum is right.
             expected = min(expected, entries[0] * (1 + 12 * new_share))
-        rows = sum(chunk.rows for chunk in chunks)
         expected_bytes = expected * first.nbytes / len(first)
-        return bool(expected <= MAX_DISTINCT_SHARE * rows and expected_bytes <= 2 * self.settings.dictionary_bytes)
+        return bool(
+            expected <= MAX_DISTINCT_SHARE * facts.rows and expected_bytes <= 2 * self.settings.dictionary_bytes
+        )
 
     def _dictionary_paths(
         self, table: pa.Table, leaves: Sequence[LeafColumn], wrapped: Sequence[tuple[bool, bool]]

@@ -180,7 +180,7 @@ def test_dry_run_rows_are_the_plan() -> None:
     plan = plan_for(inventory_of(files, [delete_file(DeleteKind.EQUALITY)]))
     ((*row, seconds, cost, depth, source),) = dry_run_rows(plan)
     assert (depth, source) == (None, "constants")
-    reason = "5 files of 3 MB on average, below 384 MB, 5 with deletes to apply: merged into 1"
+    reason = "5 files of 3 MB on average, below 384 MB, 5 with deletes to apply: merged into 1; 5 row groups encoded"
     assert row == [1, "", 0, "rewrite", reason, 5, 1, 15 * MB, 1, 0]
     assert seconds > 0
     assert cost > 0

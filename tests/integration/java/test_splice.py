@@ -1,0 +1,65 @@
+"""Files of Iceberg's Java writer, spliced by us, and read by Iceberg's and Spark's readers, vectorised and by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import iceberg_compact_sql
+from tests.integration.java.test_row_groups import COLUMNS, FILTERS, VALUES
+from tests.support.java import Lake
+
+FILES, ROWS = 5, 12_000
+# Those that the statistics and page indexes of spliced columns answer.
+CHOSEN = (
+    "true",
+    "b",
+    "l = 1117 * 1000000007L",
+    "d < -95",
+    "d18 > 9000000",
+    "ts < TIMESTAMP'1970-01-01 00:00:00'",
+    "s IS NULL",
+)
+
+
+@pytest.fixture
+def table(lake: Lake) -> Iterator[Lake]:
+    iceberg_compact_sql.register(lake.spark)
+    lake.sql(f"CREATE TABLE {{lake}}.db.t ({COLUMNS}) USING iceberg")
+    for number in range(FILES):
+        rows = f"range({number * ROWS}, {(number + 1) * ROWS})"
+        lake.sql(f"INSERT INTO {{lake}}.db.t SELECT /*+ COALESCE(1) */ {VALUES} FROM {rows}")
+    yield lake
+    iceberg_compact_sql.unregister(lake.spark)
+
+
+def digests(lake: Lake, *, vectorised: bool) -> list[tuple[object, ...]]:
+    """Count and digest of the rows of each filter, as Iceberg's and Spark's readers find them."""
+    text = str(vectorised).lower()
+    lake.sql(f"ALTER TABLE {{lake}}.db.t SET TBLPROPERTIES ('read.parquet.vectorization.enabled'='{text}')")
+    lake.spark.conf.set("spark.sql.parquet.enableVectorizedReader", text)
+    try:
+        lake.spark.read.parquet(*lake.data_paths("db.t")).createOrReplaceTempView("by_spark")
+        columns = ", ".join(column for column in lake.spark.table("by_spark").columns if column != "m")
+        digest = f"count(*), sum(xxhash64({columns}) % 1000003), sum(m['k'])"
+        return [
+            tuple(lake.sql(f"SELECT {digest} FROM {name} WHERE {where}").collect()[0])
+            for name in (lake.full("db.t"), "by_spark")
+            for where in CHOSEN
+        ]
+    finally:
+        lake.spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
+
+
+def test_java_reads_what_was_spliced(table: Lake) -> None:
+    assert set(CHOSEN[1:]) <= set(FILTERS)
+    before = digests(table, vectorised=True)
+    [planned] = table.sql(f"CALL compact_table('{table.full('db.t')}', dry_run => true)").collect()
+    assert planned.reason.endswith("; 5 row groups spliced")
+    [done] = table.sql(f"CALL compact_table('{table.full('db.t')}')").collect()
+    assert (done.added_data_files_count, done.copied_row_groups_count) == (1, 0)
+    # All flat columns and the struct; the pages of lists and maps are too small.
+    assert done.spliced_columns_count == 15
+    assert digests(table, vectorised=True) == before
+    assert digests(table, vectorised=False) == before
