@@ -98,6 +98,8 @@ def score_tables(
 def advise(
     spark: SparkSession | ConnectSession,
     table: str,
+    queries: str | None = None,
+    sample: bool | None = None,
 ) -> DataFrame:
     """Show what would improve a table, with figures, a statement to run, its gain and its cost."""
 

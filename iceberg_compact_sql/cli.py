@@ -161,8 +161,9 @@ def jar() -> None:
     show_default=True,
     help="The file to write.",
 )
+@click.option("--queries", metavar="PATH", help="A Spark event log, or a folder of them: shows what queries read.")
 @_session_options
-def report(table: str, output: str, **session: Any) -> None:
+def report(table: str, output: str, queries: str | None, **session: Any) -> None:
     """Write one HTML file about TABLE: file sizes, history, partitions, deletes, clustering and advice."""
 
     def write() -> None:
@@ -170,7 +171,7 @@ def report(table: str, output: str, **session: Any) -> None:
         from iceberg_compact_sql.doors.report_file import write_report
 
         path = Path(output)
-        size_bytes = write_report(_command_session(session), table, path)
+        size_bytes = write_report(_command_session(session), table, path, queries)
         click.echo(f"wrote {path} ({format_bytes(size_bytes)})")
 
     _report_errors(write)

@@ -19,9 +19,11 @@ from iceberg_compact_sql.table.properties import MAINTENANCE_TARGET_BYTES
 
 @dataclass(frozen=True, kw_only=True)
 class AdviseRequest:
-    """Advice about one table."""
+    """Advice about one table. `queries` is a file or folder of Spark event logs; `sample` reads rows of key columns."""
 
     table: str
+    queries: str | None = None
+    sample: bool = True
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,18 @@ class AdviseResult:
 
 
 def advise(request: AdviseRequest, context: Context) -> AdviseResult:
-    """Return what would improve the table; reads only metadata and changes nothing."""
+    """Return what would improve the table; changes nothing. Reads metadata, and with `queries` logs and a sample."""
     with context.run(lambda: (None, "Nothing was changed.")):
-        facts = read_facts(context.open_table(request.table), context)
-        return AdviseResult(tuple(findings(facts)))
+        opened = context.open_table(request.table)
+        facts = read_facts(opened, context)
+        found = findings(facts)
+        if request.queries is not None:
+            # Imported late for start-up time: numpy and the readers of data files are needed only here.
+            from iceberg_compact_sql.actions.query_advice import advise_from_queries, query_findings
+
+            advice = advise_from_queries(opened.table, opened.identifier, facts, request.queries, sample=request.sample)
+            found = sorted([*found, *query_findings(advice, facts)], key=lambda finding: finding.order)
+        return AdviseResult(tuple(found))
 
 
 def read_facts(opened: OpenTable, context: Context) -> TableFacts:

@@ -9,6 +9,7 @@ from pyiceberg.types import PrimitiveType
 
 from iceberg_compact_sql.actions.advise import read_facts
 from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.actions.query_advice import QueryAdvice, advise_from_queries, layout_text, query_findings
 from iceberg_compact_sql.catalogs.names import show_name
 from iceberg_compact_sql.plan.advice.model import Finding, TableFacts
 from iceberg_compact_sql.plan.advice.rules import findings
@@ -16,12 +17,13 @@ from iceberg_compact_sql.plan.advice.sort_order import table_depth
 from iceberg_compact_sql.plan.partition_scores import PartitionScore, score_partitions
 from iceberg_compact_sql.plan.scoring import SMALL_BYTES
 from iceberg_compact_sql.redaction import mask_remembered
-from iceberg_compact_sql.report.table_page import CommitRow, FindingRow, PartitionRow, TablePage, render_page
+from iceberg_compact_sql.report.table_page import CommitRow, FindingRow, PartitionRow, QueryUse, TablePage, render_page
 from iceberg_compact_sql.table.model import DeleteKind
 from iceberg_compact_sql.table.summary_keys import RUN_ID
 
 # Columns whose depth the page shows: those of the sort order, then the first ones of the schema.
 _MOST_COLUMNS = 8
+_MOST_LAYOUTS = 5
 _KIND_NAMES = {
     DeleteKind.POSITION: "position deletes",
     DeleteKind.EQUALITY: "equality deletes",
@@ -31,21 +33,27 @@ _KIND_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRequest:
-    """The report of one table."""
+    """The report of one table; `queries` is a file or folder of Spark event logs."""
 
     table: str
+    queries: str | None = None
 
 
 def table_report(request: ReportRequest, context: Context) -> str:
-    """Return the HTML file of a table's report; reads only metadata and changes nothing."""
+    """Return the HTML file of a table's report; changes nothing. With `queries` it reads logs and a sample too."""
     with context.run(lambda: (None, "Nothing was changed.")):
         opened = context.open_table(request.table)
         facts = read_facts(opened, context)
         name = show_name((opened.catalog_name, *opened.identifier))
-        return mask_remembered(render_page(table_page(name, facts, findings(facts))))
+        found, use = findings(facts), None
+        if request.queries is not None:
+            advice = advise_from_queries(opened.table, opened.identifier, facts, request.queries, sample=True)
+            found = sorted([*found, *query_findings(advice, facts)[:1]], key=lambda finding: finding.order)
+            use = query_use(advice)
+        return mask_remembered(render_page(table_page(name, facts, found, use)))
 
 
-def table_page(name: str, facts: TableFacts, found: list[Finding]) -> TablePage:
+def table_page(name: str, facts: TableFacts, found: list[Finding], use: QueryUse | None = None) -> TablePage:
     """Return what the page shows of a table."""
     inventory = facts.inventory
     scores = score_partitions(inventory, target_bytes=facts.target_bytes, now_ms=facts.now_ms, prices=facts.prices)
@@ -65,6 +73,21 @@ def table_page(name: str, facts: TableFacts, found: list[Finding]) -> TablePage:
         depths=_depths(facts),
         metadata_bytes=facts.metadata_bytes,
         format_version=facts.metadata.format_version,
+        queries=use,
+    )
+
+
+def query_use(advice: QueryAdvice) -> QueryUse:
+    """Return what the page shows of queries: column names, kinds, counts and shares, never a literal."""
+    log = advice.log
+    sizes = sorted(log.bytes_by_shape.items(), key=lambda item: (-item[1], item[0]))
+    best = [(layout_text(outcome.layout), outcome.share) for outcome in advice.outcomes[:_MOST_LAYOUTS]]
+    return QueryUse(
+        f"{log.scans} scans in {log.logs} logs, {log.writes} of them by DELETE, UPDATE or MERGE. "
+        f"{log.workload.unhelpable_scans} have no filter that bounds can help.",
+        list(log.workload.uses().items())[:_MOST_COLUMNS],
+        sizes[:_MOST_COLUMNS],
+        [("today", advice.share_today), *best],
     )
 
 

@@ -12,10 +12,10 @@ from iceberg_compact_sql.doors.session_errors import guarded
 from iceberg_compact_sql.errors import InvalidArgumentError
 
 
-def write_report(session: CommandSession, table: str, path: Path) -> int:
+def write_report(session: CommandSession, table: str, path: Path, queries: str | None = None) -> int:
     """Write the report of a table and return its bytes; an existing file is replaced when the report is complete."""
     context = Context(session_view(session.spark()) if session.needs_spark() else session.view)
-    text = guarded("report", lambda: table_report(ReportRequest(table=table), context))
+    text = guarded("report", lambda: table_report(ReportRequest(table=table, queries=queries), context))
     content = text.encode("utf-8")
     try:
         path.write_bytes(content)

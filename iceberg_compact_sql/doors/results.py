@@ -34,7 +34,26 @@ def spark_schema(columns: tuple[Column, ...]) -> Any:
 
 
 def as_dataframe(spark: Any, answer: Answer) -> Any:
-    """Return a DataFrame over a local relation of the rows: it starts no job and never runs the call again."""
+    """Return a DataFrame over a local relation of the rows: it starts no job and never runs the call again.
+
+    Scores and dry runs have charts in a notebook: an attribute of this one DataFrame, which those made from it lack.
+    """
+    frame = _local_dataframe(spark, answer)
+    plain_html = frame._repr_html_
+
+    def html() -> str | None:
+        # Imported late for start-up time: only notebooks ask. With eager evaluation the user wants Spark's own table.
+        from iceberg_compact_sql.report.notebook import answer_html
+
+        names = [column.name for column in answer.columns]
+        shown: str | None = plain_html()
+        return shown if shown is not None else answer_html(answer.procedure, names, answer.rows)
+
+    frame._repr_html_ = html
+    return frame
+
+
+def _local_dataframe(spark: Any, answer: Answer) -> Any:
     import pyarrow as pa
 
     if not answer.rows and is_connect(spark):

@@ -109,6 +109,7 @@ def used(spark: Any, kind: str) -> dict[str, Any]:
     name = "db.events"
     scored = "CALL score_partitions({}, target => '1MB')"
     facts["named"] = spark.sql(scored.format(":t"), args={"t": name}).collect()[0].data_files
+    facts["notebook"] = "<svg" in spark.sql(scored.format(":t"), args={"t": name})._repr_html_()
     facts["positional"] = spark.sql(scored.format("?"), args=[name]).collect()[0].data_files
     facts["formatted"] = spark.sql(scored.format("{t}"), t=name).collect()[0].data_files
     # Connect has no newSession.

@@ -17,7 +17,7 @@ def test_every_way_in(kind: str, tmp_path: Path) -> None:
     assert facts["select"] == 1 and facts["parsed_select"] is False
     assert {"compact_table", "score_partitions", "expire_snapshots", "maintain_table"} <= set(facts["help"])
     assert [facts[way] for way in ("named", "positional", "formatted", "new_session")] == [FILES] * 4
-    assert facts["function"] == 1
+    assert facts["function"] == 1 and facts["notebook"] is True
     check_errors(facts, kind)
     compacted = facts["compacted"]
     assert (compacted["rewritten_data_files_count"], compacted["rows_count"]) == (FILES, 2 * FILES)

@@ -288,3 +288,18 @@ def test_settings_that_change_what_a_text_means(door: Lake) -> None:
     finally:
         for key in (*settings, "spark.sql.variable.substitute"):
             spark.conf.unset(key)
+
+
+def test_notebooks_show_charts_for_scores_and_dry_runs(door: Lake) -> None:
+    name = door.full("db.t")
+    scores = door.spark.sql(f"CALL score_partitions('{name}')")
+    assert "<svg" in scores._repr_html_() and scores.columns[0] == "partition"
+    assert "<svg" in door.spark.sql(f"CALL compact_table('{name}', dry_run => true)")._repr_html_()
+    # Frames that are made from it are Spark's own, as are other results, and all of them with eager evaluation.
+    assert scores.select("partition")._repr_html_() is None
+    assert door.spark.sql("CALL help()")._repr_html_() is None
+    door.spark.conf.set("spark.sql.repl.eagerEval.enabled", "true")
+    try:
+        assert "<svg" not in scores._repr_html_()
+    finally:
+        door.spark.conf.unset("spark.sql.repl.eagerEval.enabled")
