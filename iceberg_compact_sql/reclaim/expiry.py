@@ -256,7 +256,7 @@ def _keep_times(
     if options.quarantine_ms:
         return {file.path: options.quarantine_ms for file in files}
     own = {stored_key(file.path) for file in plan.files}
-    times = {stored_key(file.path): entry.keep_ms for entry in others for file in entry.files if entry.keep_ms}
+    times = journals.keep_times(others)
     keys = {file.path: stored_key(file.path) for file in files}
     return {path: times[key] for path, key in keys.items() if key in times and key not in own}
 
@@ -277,12 +277,8 @@ def _remove(
     run_id: str,
     now_ms: int,
 ) -> _Removed:
-    failures: dict[str, str] = {}
     missing: set[str] = set()
-    for index, time_ms in enumerate(sorted(set(keep_ms.values()))):
-        aside = [file for file in files if keep_ms.get(file.path) == time_ms]
-        part_id = f"{run_id}-{index}" if index else run_id
-        failures.update(quarantine.put_aside(stores, metadata, aside, run_id=part_id, now_ms=now_ms, keep_ms=time_ms))
+    failures = quarantine.put_aside_until(stores, metadata, files, keep_ms, run_id=run_id, now_ms=now_ms)
     for kind in DELETE_ORDER:
         paths = [file.path for file in files if file.kind is kind and file.path not in keep_ms]
         for start in range(0, len(paths), _DELETE_BATCH):

@@ -65,6 +65,14 @@ def not_yet_deleted(stores: Stores, pending: Iterable[PendingDeletes]) -> list[P
     return rest
 
 
+def keep_times(pending: Iterable[PendingDeletes]) -> dict[str, int]:
+    """Return how long each file of unfinished runs with quarantine is kept, by `stored_key`.
+
+    Whoever removes such a file moves it to quarantine: the user of the unfinished run can then restore it.
+    """
+    return {stored_key(file.path): entry.keep_ms for entry in pending for file in entry.files if entry.keep_ms}
+
+
 def close_restored(
     stores: Stores,
     metadata: TableMetadata,

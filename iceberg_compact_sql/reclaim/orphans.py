@@ -22,6 +22,7 @@ from iceberg_compact_sql.reclaim.cluster_search import (
 from iceberg_compact_sql.reclaim.commit_expiry import refuse_other_table, reload
 from iceberg_compact_sql.reclaim.damage_checks import refuse_broken_refs, refuse_damage
 from iceberg_compact_sql.reclaim.find_records import find_records
+from iceberg_compact_sql.reclaim.journals import keep_times
 from iceberg_compact_sql.reclaim.known_files import KnownFiles, PathMatch
 from iceberg_compact_sql.reclaim.metadata_versions import (
     MetadataFile,
@@ -42,6 +43,7 @@ from iceberg_compact_sql.storage.local import through_symlink
 from iceberg_compact_sql.storage.locations import join, relative_to, split_location
 from iceberg_compact_sql.storage.metadata_json import is_metadata_json
 from iceberg_compact_sql.storage.protocol import StoredFile
+from iceberg_compact_sql.storage.same_file import stored_key
 from iceberg_compact_sql.storage.stores import Stores
 
 _HOUR_MS = 3_600_000
@@ -251,17 +253,25 @@ class OrphanSearch:
         return self._reader.needed_among(reload(self._table).metadata, paths)
 
     def _remove(self, files: list[StoredFile], run_id: str) -> dict[str, str]:
-        if not self._request.quarantine_ms or not files:
-            return self._stores.delete(file.path for file in files)
-        moved = [NeededFile(file.path, FileKind.DATA, file.size_bytes) for file in files]
-        return quarantine.put_aside(
-            self._stores,
-            self._table.metadata,
-            moved,
-            run_id=run_id,
-            now_ms=self._request.now_ms,
-            keep_ms=self._request.quarantine_ms,
+        """Delete files or move them aside; returns the reason for each path for which that failed."""
+        keep_ms = self._keep_times(files)
+        failures = self._stores.delete(file.path for file in files if file.path not in keep_ms)
+        aside = [NeededFile(file.path, FileKind.DATA, file.size_bytes) for file in files]
+        now_ms = self._request.now_ms
+        failures.update(
+            quarantine.put_aside_until(self._stores, self._table.metadata, aside, keep_ms, run_id=run_id, now_ms=now_ms)
         )
+        return failures
+
+    def _keep_times(self, files: list[StoredFile]) -> dict[str, int]:
+        """Return for each path how long it is kept in quarantine; files that are deleted at once are left out.
+
+        An expiry with quarantine that was interrupted, or is still at work, leaves files that look like orphans.
+        """
+        if self._request.quarantine_ms:
+            return dict.fromkeys((file.path for file in files), self._request.quarantine_ms)
+        times = keep_times(find_records(self._stores, self._table.metadata).pending) if files else {}
+        return {file.path: times[key] for file in files if (key := stored_key(file.path)) in times}
 
     def _add_newest(self, fresh: Table) -> None:
         """Add the files that the newest metadata names; does nothing if the table has not changed."""

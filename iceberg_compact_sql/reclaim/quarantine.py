@@ -9,7 +9,7 @@ whose listing is gone are found by their paths.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
@@ -85,6 +85,24 @@ def put_aside(
     failures = {path: reason for path, reason in stores.each(move, moves) if reason is not None}
     events.reach("reclaim.moved", files=len(moves))
     write_listing(finished=True)
+    return failures
+
+
+def put_aside_until(
+    stores: Stores,
+    metadata: TableMetadata,
+    files: Sequence[NeededFile],
+    keep_ms: Mapping[str, int],
+    *,
+    run_id: str,
+    now_ms: int,
+) -> dict[str, str]:
+    """Move the files that have a retention in `keep_ms` into quarantine, each for its own time."""
+    failures: dict[str, str] = {}
+    for index, time_ms in enumerate(sorted(set(keep_ms.values()))):
+        aside = [file for file in files if keep_ms.get(file.path) == time_ms]
+        part_id = f"{run_id}-{index}" if index else run_id
+        failures.update(put_aside(stores, metadata, aside, run_id=part_id, now_ms=now_ms, keep_ms=time_ms))
     return failures
 
 

@@ -187,6 +187,17 @@ def test_what_an_interrupted_run_was_to_move_aside_is_not_deleted_by_a_plain_exp
     assert on_disk(table) == before
 
 
+@pytest.mark.parametrize("point", ["expire.committed", "expire.delete", "reclaim.move"])
+def test_what_an_interrupted_run_was_to_move_aside_is_not_deleted_as_an_orphan(table: Table, point: str) -> None:
+    before = on_disk(table)
+    crashed_expiry(table, point, after=2 if point == "reclaim.move" else 0)
+    search = OrphanSearch(table.refresh(), OrphanRequest(now_ms=FUTURE_MS, force=True))
+    assert all(done for _, done in search.delete(search.find()))
+    assert needed(table.refresh()) == on_disk(table)
+    assert all(back for _, back in restore(table))
+    assert on_disk(table) == before
+
+
 def test_a_journal_closed_by_a_restore_while_an_expiry_reads_it_claims_nothing(table: Table) -> None:
     before = on_disk(table)
     crashed_expiry(table, "reclaim.move", after=3)
