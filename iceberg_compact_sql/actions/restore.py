@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pyiceberg.table import Table
+
 from iceberg_compact_sql import events
 from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.actions.reporting import reported
 from iceberg_compact_sql.reclaim import journals, quarantine
 from iceberg_compact_sql.reclaim.find_records import Records, find_records
+from iceberg_compact_sql.reclaim.metadata_versions import refuse_copied_folder
 from iceberg_compact_sql.reclaim.quarantine import MovedFile
 from iceberg_compact_sql.reclaim.record_files import all_roots
 from iceberg_compact_sql.storage.stores import Stores
@@ -39,7 +42,7 @@ class RestoreResult:
 def plan_restore(request: RestoreRequest, context: Context) -> RestoreResult:
     """Return the files that `restore` would move back; changes nothing."""
     with context.run(lambda: (None, "Nothing was changed.")):
-        table = context.open_table(request.table).table
+        table = _open(request, context)
         stores = Stores(table.io)
         records = find_records(stores, table.metadata, all_roots(stores, table.metadata))
         return _result(((file, False) for file in quarantine.still_aside(stores, records.quarantined)), records)
@@ -56,7 +59,7 @@ def restore(request: RestoreRequest, context: Context) -> RestoreResult:
         reported(context, "restore_quarantine", request.table, dict),
         context.run(lambda: (None, "Nothing was changed.")),
     ):
-        table = context.open_table(request.table).table
+        table = _open(request, context)
         stores = Stores(table.io)
         records = find_records(stores, table.metadata, all_roots(stores, table.metadata))
         aside = [file.original for file in quarantine.still_aside(stores, records.quarantined)]
@@ -65,6 +68,13 @@ def restore(request: RestoreRequest, context: Context) -> RestoreResult:
         journals.close_restored(stores, table.metadata, records.pending, run_ids, aside)
         events.reach("restore.journals_closed", files=len(aside))
         return _result(quarantine.restore(stores, records.quarantined, context.now_ms), records)
+
+
+def _open(request: RestoreRequest, context: Context) -> Table:
+    table = context.open_table(request.table).table
+    # The records that the metadata of a copy leads to are those of the original.
+    refuse_copied_folder(table)
+    return table
 
 
 def _result(moved: Iterable[tuple[MovedFile, bool]], records: Records) -> RestoreResult:

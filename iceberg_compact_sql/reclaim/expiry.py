@@ -80,6 +80,8 @@ def plan_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | N
     options = options or ExpiryOptions()
     check_request(table.metadata, request)
     require_complete_metadata(table)
+    if not options.keep_files:
+        refuse_copied_folder(table)
     stores = Stores(table.io, workers=options.workers)
     reader = Reachability(stores)
     plan = _plan(table.metadata, request, reader, stores, with_files=not options.keep_files)
@@ -102,6 +104,9 @@ def run_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | No
     """
     options = options or ExpiryOptions()
     check_request(table.metadata, request)
+    if not options.keep_files:
+        # Also where nothing expires: journals and quarantined files of the original are found too.
+        refuse_copied_folder(table)
     stores = Stores(table.io, workers=options.workers)
     reader = Reachability(stores)
     run_id = new_run_id()
@@ -177,10 +182,9 @@ def run_expiry(table: Table, request: ExpiryRequest, options: ExpiryOptions | No
 
 
 def _only_ours(table: Table, stores: Stores, plan: ExpiryPlan, options: ExpiryOptions) -> ExpiryPlan:
-    """Return the plan without files of other tables; refuse a table that is a copy or has a second name."""
+    """Return the plan without files of other tables; refuse a table that has a second name."""
     if not plan.files:
         return plan
-    refuse_copied_folder(table)
     require_one_name(table, lambda: reload(table), stores)
     files = _not_named_by_others(table, stores, plan.files, options)
     return replace(plan, files=tuple(files))

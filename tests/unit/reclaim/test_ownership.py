@@ -247,7 +247,7 @@ def hadoop_lake(tmp_path: Path) -> PlainLake:
     return PlainLake("plain", catalog, warehouse, conf)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("sql", [ORPHANS, EXPIRE])
+@pytest.mark.parametrize("sql", [ORPHANS, EXPIRE, "CALL expire_snapshots('db.t', older_than => '9000d')"])
 @pytest.mark.parametrize("moved_on", [False, True])
 def test_a_copied_folder_of_a_hadoop_catalog_is_refused(hadoop_lake: PlainLake, sql: str, moved_on: bool) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
@@ -258,6 +258,9 @@ def test_a_copied_folder_of_a_hadoop_catalog_is_refused(hadoop_lake: PlainLake, 
     if moved_on:
         append_ids(live, 7)
     refused(hadoop_lake, sql, "is a copy", hadoop_lake.folder)
+    for arguments in ("'db.t'", "'db.t', dry_run => true"):
+        with pytest.raises(UnsupportedError, match="is a copy"):
+            run(hadoop_lake, f"CALL restore_quarantine({arguments})")
     # The original itself, in whatever spelling, is cleaned as ever.
     leave(live, "data/left.parquet")
     spelled = dataclasses.replace(
