@@ -2,6 +2,7 @@
 
 A journal allows the deletion of a file only while the journal exists and the current metadata does not need the file.
 `expire_snapshots` checks each file against freshly loaded metadata; `restore_quarantine` closes journals first.
+A journal of a run with quarantine forbids every run to delete its files at once: they are moved to quarantine.
 """
 
 from __future__ import annotations
