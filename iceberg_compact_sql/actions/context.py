@@ -15,6 +15,7 @@ from iceberg_compact_sql.errors import IcebergCompactError, RunCancelledError
 from iceberg_compact_sql.events import Observer, RunCancelled, observed
 from iceberg_compact_sql.storage.kept_metadata import keeping_metadata
 from iceberg_compact_sql.storage.request_limit import limited_requests, requests_setting
+from iceberg_compact_sql.storage.silent_stores import remembering_silence
 from iceberg_compact_sql.version import VERSION
 
 if TYPE_CHECKING:
@@ -76,7 +77,12 @@ class Context:
         `done` returns the result so far and a sentence about it. A cancelled run ends in RunCancelledError with both.
         """
         try:
-            with observed(self.observer), limited_requests(self.requests), keeping_metadata():
+            with (
+                observed(self.observer),
+                limited_requests(self.requests),
+                keeping_metadata(),
+                remembering_silence(),
+            ):
                 yield
         except RunCancelled:
             result, sentence = done()

@@ -31,7 +31,7 @@ from iceberg_compact_sql.catalogs.names import (
     resolve_name,
     show_name,
 )
-from iceberg_compact_sql.catalogs.session_view import SessionView
+from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX, SessionView
 from iceberg_compact_sql.catalogs.spark_conf import pyiceberg_properties, spark_catalog_names
 from iceberg_compact_sql.errors import (
     IcebergCompactError,
@@ -49,6 +49,7 @@ from iceberg_compact_sql.pyiceberg_internals.session_trust import (
 )
 from iceberg_compact_sql.redaction import redact, remember_secrets
 from iceberg_compact_sql.storage.local import path_on_disk
+from iceberg_compact_sql.storage.request_timeouts import timeout_properties
 from iceberg_compact_sql.table.properties import require_full_locations
 
 _T = TypeVar("_T")
@@ -112,7 +113,7 @@ def known_catalogs(view: SessionView) -> dict[str, Origin]:
 
 def open_catalog(view: SessionView, name: str) -> Catalog:
     """Open the catalog of that name; once in a process for the same settings, since opening sends requests."""
-    properties = _properties(view, name)
+    properties = {**_properties(view, name), **timeout_properties(view.setting, SETTING_PREFIX)}
     _remember_credentials(view, name, properties)
     providers = frozenset(filter(None, re.split(r"[\s,]+", view.setting("location_providers") or "")))
     key = (os.getpid(), name, repr(sorted(properties.items())), providers)

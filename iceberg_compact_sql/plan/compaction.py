@@ -8,7 +8,7 @@ from typing import Any
 
 from iceberg_compact_sql.events import reach
 from iceberg_compact_sql.plan.budget import Budget, Price
-from iceberg_compact_sql.plan.cost import Estimate, Prices, Throughput, Work, estimate
+from iceberg_compact_sql.plan.cost import Estimate, Prices, RunRequests, Throughput, Work, estimate, metadata_requests
 from iceberg_compact_sql.plan.learned_pace import NOTHING_LEARNED, LearnedPaces, Pace, planned_way
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, FileGroup
 from iceberg_compact_sql.plan.packing import pack_files
@@ -77,8 +77,10 @@ def plan_compaction(
         if files:
             drafts.extend(_plan_partition(inventory, files, options, now_ms, accepted=accepted_paths is not None))
     drafts = _within_file_limit(inventory, drafts, options)
+    metadata = metadata_requests(inventory.manifests, sum(draft.rewrite for draft in drafts))
     file_groups = [
-        _with_estimate(inventory, draft, options, output_spec_id, prices, throughput, paces) for draft in drafts
+        _with_estimate(inventory, draft, options, output_spec_id, prices, throughput, paces, metadata)
+        for draft in drafts
     ]
     rewrites = _ordered([group for group in file_groups if group.action == "rewrite"], options)
     rewrites, over_budget = _within_budget(rewrites, options)
@@ -171,6 +173,7 @@ def _with_estimate(
     prices: Prices,
     throughput: Throughput,
     paces: LearnedPaces,
+    metadata: RunRequests,
 ) -> FileGroup:
     deletes = _deletes_of(inventory, draft.files)
     first = draft.files[0]
@@ -203,6 +206,7 @@ def _with_estimate(
             delete_files=len(applied),
             delete_bytes=sum(delete.content_size_bytes or delete.size_bytes for delete in applied),
             outputs=draft.expected_files,
+            metadata=metadata,
         ),
         prices,
         throughput,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,8 +10,19 @@ from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX
 from iceberg_compact_sql.errors import InvalidArgumentError
 
 _MB = 1024**2
-# Object stores are read and written in requests of about this size.
-_REQUEST_BYTES = 8 * _MB
+# A file of at most this size is read with one request, and written with one.
+_WHOLE_FILE_BYTES = 8 * _MB
+# A larger one is asked for its size and its footer. Copied row groups are read in blocks, after their page indexes;
+# decoded ones in larger ranges. An upload has a first and a last request.
+_REQUESTS_TO_OPEN = 3
+_COPIED_BLOCK_BYTES = 4 * _MB
+_DECODED_RANGE_BYTES = 16 * _MB
+_REQUESTS_TO_UPLOAD = 2
+_PART_BYTES = 8 * _MB
+# metadata.json and the manifest list are read, and pyiceberg checks that the new metadata.json does not exist.
+_READS_OF_A_RUN = 3
+# metadata.json, the manifest list, and one manifest with the new files.
+_WRITES_OF_A_RUN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,20 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True)
+class RunRequests:
+    """Reads and writes of metadata; a share of them may be a fraction."""
+
+    reads: float = 0.0
+    writes: float = 0.0
+
+
+def metadata_requests(manifests: int, groups: int) -> RunRequests:
+    """Return one group's share of the metadata requests of a run that reads and rewrites these manifests."""
+    groups = max(1, groups)
+    return RunRequests((manifests + _READS_OF_A_RUN) / groups, (manifests + _WRITES_OF_A_RUN) / groups)
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """The bytes and files that the rewrite of one group reads and writes."""
 
@@ -65,6 +91,8 @@ class Work:
     delete_files: int = 0
     delete_bytes: int = 0
     outputs: int = 1
+    # This group's share of the requests for metadata, which a run makes once for all its groups.
+    metadata: RunRequests = RunRequests()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +125,28 @@ def estimate(work: Work, prices: Prices, throughput: Throughput, pace: float | N
         + (work.data_files + work.delete_files + work.outputs) * throughput.seconds_per_file
     )
     parallel_outputs = max(1, min(throughput.parallel_outputs, work.outputs))
-    reads = 2 * (work.data_files + work.delete_files) + (work.data_bytes + work.delete_bytes) // _REQUEST_BYTES
-    writes = work.outputs + work.data_bytes // _REQUEST_BYTES
+    reads = (
+        work.metadata.reads
+        + _file_reads(work.data_files, work.data_bytes, work.copied_bytes)
+        + _file_reads(work.delete_files, work.delete_bytes)
+    )
+    writes = work.metadata.writes + _file_writes(work.outputs, work.data_bytes)
     requests = reads / 1000 * prices.get_per_1000 + writes / 1000 * prices.put_per_1000
     base = core_seconds / parallel_outputs + throughput.seconds_per_group
     seconds = base if pace is None else base * pace
     paid_seconds = core_seconds if pace is None else seconds
     return Estimate(seconds, requests + compute_dollars(paid_seconds, prices, throughput), base, requests)
+
+
+def _file_reads(files: int, total_bytes: int, copied_bytes: int = 0) -> int:
+    if total_bytes <= files * _WHOLE_FILE_BYTES:
+        return files
+    copied, decoded = copied_bytes / files, (total_bytes - copied_bytes) / files
+    blocks = 1 + math.ceil(copied / _COPIED_BLOCK_BYTES) if copied_bytes else 0
+    return files * (_REQUESTS_TO_OPEN + blocks + math.ceil(decoded / _DECODED_RANGE_BYTES))
+
+
+def _file_writes(files: int, total_bytes: int) -> int:
+    if total_bytes <= files * _PART_BYTES:
+        return files
+    return files * (_REQUESTS_TO_UPLOAD + math.ceil(total_bytes / files / _PART_BYTES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from iceberg_compact_sql.plan.cost import Prices, Throughput, Work, estimate
+from iceberg_compact_sql.plan.cost import Prices, RunRequests, Throughput, Work, estimate, metadata_requests
 from iceberg_compact_sql.plan.model import CompactionOptions
 from iceberg_compact_sql.plan.options import MAX_SIZE_RATIO, MIN_SIZE_RATIO
 from iceberg_compact_sql.plan.packing import expected_outputs, pack_files
@@ -47,9 +47,13 @@ class JudgedPartition:
     facts: PartitionFacts
     candidates: Sequence[LiveFile]
 
-    def work(self, options: CompactionOptions) -> Work | None:
-        """The rewrite of the candidates; None for a partition that gains nothing."""
-        if not self.candidates or not self.facts.worth_rewriting:
+    @property
+    def worth_rewriting(self) -> bool:
+        return bool(self.candidates) and self.facts.worth_rewriting
+
+    def work(self, options: CompactionOptions, metadata: RunRequests) -> Work | None:
+        """The rewrite of the candidates, with its share of the metadata; None for a partition that gains nothing."""
+        if not self.worth_rewriting:
             return None
         data_bytes = sum(file.size_bytes for file in self.candidates)
         return Work(
@@ -58,6 +62,7 @@ class JudgedPartition:
             delete_files=self.facts.delete_files,
             delete_bytes=self.facts.delete_bytes,
             outputs=expected_outputs(data_bytes, options),
+            metadata=metadata,
         )
 
 
@@ -81,21 +86,33 @@ def judge_partitions(inventory: TableInventory, options: CompactionOptions) -> l
     ]
 
 
+def share_of_metadata(inventory: TableInventory, judged: Sequence[JudgedPartition]) -> RunRequests:
+    """Return the metadata requests of a compaction of all partitions that gain, divided by their number."""
+    return metadata_requests(inventory.manifests, sum(partition.worth_rewriting for partition in judged))
+
+
 def score_partitions(
     inventory: TableInventory, *, target_bytes: int, now_ms: int, prices: Prices
 ) -> list[PartitionScore]:
     """Return a score for each partition, worst first."""
     options = scoring_options(target_bytes)
-    scores = [_score(inventory, judged, options, now_ms, prices) for judged in judge_partitions(inventory, options)]
+    judged = judge_partitions(inventory, options)
+    metadata = share_of_metadata(inventory, judged)
+    scores = [_score(inventory, partition, options, now_ms, prices, metadata) for partition in judged]
     # By score, then by health, then by name: equal scores have the same order in every call.
     return sorted(scores, key=lambda row: (-row.score, row.health, row.partition, row.spec_id))
 
 
 def _score(
-    inventory: TableInventory, judged: JudgedPartition, options: CompactionOptions, now_ms: int, prices: Prices
+    inventory: TableInventory,
+    judged: JudgedPartition,
+    options: CompactionOptions,
+    now_ms: int,
+    prices: Prices,
+    metadata: RunRequests,
 ) -> PartitionScore:
     facts, first = judged.facts, judged.files[0]
-    work = judged.work(options)
+    work = judged.work(options, metadata)
     return PartitionScore(
         partition=inventory.partition_path(first.spec_id, first.partition),
         spec_id=first.spec_id,

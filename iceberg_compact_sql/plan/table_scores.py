@@ -13,6 +13,7 @@ from iceberg_compact_sql.plan.partition_scores import (
     judge_partitions,
     recommendation,
     scoring_options,
+    share_of_metadata,
 )
 from iceberg_compact_sql.plan.scoring import files_saved, health, partition_facts, score, weighted_score
 from iceberg_compact_sql.plan.selection import files_text
@@ -84,7 +85,8 @@ def score_table(
     options = scoring_options(target_bytes)
     judged = judge_partitions(inventory, options)
     totals = partition_facts(inventory, inventory.files, target_bytes)
-    work = [work for partition in judged if (work := partition.work(options)) is not None]
+    share = share_of_metadata(inventory, judged)
+    work = [work for partition in judged if (work := partition.work(options, share)) is not None]
     learned = [paces.of(planned_way("binpack", rewrite.data_bytes, rewrite.copied_bytes)) for rewrite in work]
     estimates = [
         estimate(rewrite, prices, Throughput(), None if pace == Pace() else pace.factor)

@@ -11,6 +11,7 @@ from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.events import listening
 from iceberg_compact_sql.procedures.observe_calls import measured, traced
 from iceberg_compact_sql.procedures.record_history import recorded
+from iceberg_compact_sql.redaction import redact
 from iceberg_compact_sql.report.log_events import log_event
 from iceberg_compact_sql.report.progress import shown_progress
 
@@ -67,5 +68,10 @@ def run_procedure(procedure: Procedure, context: Context, arguments: Arguments, 
             rows = procedure.run(context, arguments)
     except IcebergCompactError as error:
         raise error.with_procedure(called_as)  # noqa: B904 - the same error, named
+    except OSError as error:
+        # Only reads before any change end here: a commit explains its own errors.
+        message = f"a file cannot be reached: {' '.join(redact(error).split())[:500]}"
+        hint = "Check that the store is up and the settings of the catalog."
+        raise IcebergCompactError(message, hint=hint).with_procedure(called_as) from None
     width = len(procedure.result_columns(arguments))
     return [row[:width] for row in rows]

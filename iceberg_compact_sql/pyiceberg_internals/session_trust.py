@@ -20,6 +20,7 @@ from pyiceberg.utils.config import Config, merge_config
 from requests import Response, Session
 
 from iceberg_compact_sql.errors import UnsupportedError
+from iceberg_compact_sql.pyiceberg_internals.catalog_timeouts import with_limited_clients, with_time_limit
 from iceberg_compact_sql.redaction import remember_secrets
 from iceberg_compact_sql.storage.file_io import default_to_exact_paths, with_exact_paths
 
@@ -35,7 +36,7 @@ def load_trusted_catalog(name: str, properties: Mapping[str, Any], providers: fr
     conf: dict[str, Any] = merge_config(Config().get_catalog_config(name) or {}, dict(properties))
     if _is_rest(conf):
         return _RestCatalog(name, conf, providers)
-    catalog = load_catalog(name, **properties)
+    catalog = load_catalog(name, **with_limited_clients(properties))
     session = getattr(catalog, "_session", None)
     if isinstance(session, Session):
         _remember_what_is_sent(session)
@@ -69,7 +70,7 @@ class _RestCatalog(RestCatalog):
         return with_exact_paths(super()._load_file_io(properties, location))
 
     def _create_session(self) -> Session:
-        return _remember_what_is_sent(super()._create_session())
+        return with_time_limit(_remember_what_is_sent(super()._create_session()), self.properties)
 
     def _fetch_config(self) -> None:
         super()._fetch_config()

@@ -36,6 +36,7 @@ from iceberg_compact_sql.rewrite.write.settings import writer_settings
 from iceberg_compact_sql.storage.file_io import open_file_io
 from iceberg_compact_sql.storage.remove_created import remove_files
 from iceberg_compact_sql.storage.request_limit import limited_requests, request_limit
+from iceberg_compact_sql.storage.silent_stores import remembering_silence
 
 
 def run_task(job: RewriteJob, task: RewriteTask) -> RewriteResult | RewriteFailure:
@@ -47,6 +48,13 @@ def run_task(job: RewriteJob, task: RewriteTask) -> RewriteResult | RewriteFailu
     started = time.monotonic()
     created: list[str] = []
     io = job_io(job)
+    with remembering_silence():
+        return _run(job, task, io, created, started)
+
+
+def _run(
+    job: RewriteJob, task: RewriteTask, io: FileIO, created: list[str], started: float
+) -> RewriteResult | RewriteFailure:
     try:
         rewrite = _rewrite if job.order is None else rewrite_in_order
         with limited_requests(job.requests), reading_ahead(io, task):

@@ -11,8 +11,10 @@ from pyiceberg.io import PY_IO_IMPL, SCHEMA_TO_FILE_IO, FileIO, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from iceberg_compact_sql.storage.gcs import GCS_SCHEMES, gcs_file_system
 from iceberg_compact_sql.storage.locations import S3_SCHEMES, Location
-from iceberg_compact_sql.storage.s3.client import with_profile_credentials
+from iceberg_compact_sql.storage.request_timeouts import timeouts_of
+from iceberg_compact_sql.storage.s3.credentials import with_profile_credentials
 
 
 class FileIOByScheme(PyArrowFileIO):
@@ -37,6 +39,13 @@ class FileIOByScheme(PyArrowFileIO):
 
     def _file_system(self, scheme: str, netloc: str | None = None) -> pafs.FileSystem:
         properties: Mapping[str, str] = self.properties
+        if scheme in GCS_SCHEMES:
+            return gcs_file_system(properties)
         if scheme in S3_SCHEMES:
-            properties = with_profile_credentials(properties)
+            limits = timeouts_of(properties)
+            properties = {
+                "s3.connect-timeout": str(limits.connect_seconds),
+                "s3.request-timeout": str(limits.answer_seconds),
+                **with_profile_credentials(properties),
+            }
         return PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, netloc)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from iceberg_compact_sql.storage.request_timeouts import TIMEOUT_PREFIX
+
 # Prefixes of properties that a FileIO reads; all others belong to the catalog and stay on the driver.
-_IO_PREFIXES = ("s3.", "s3tables.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "oss.", "file.")
+_IO_PREFIXES = ("s3.", "s3tables.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "oss.", "file.", TIMEOUT_PREFIX)
 _IO_NAMES = frozenset({"py-io-impl", "buffer-size", "DEFAULT_SCHEME", "DEFAULT_NETLOC"})
 # A remote signer requests signatures from the catalog's server, with the catalog's token.
 _SIGNER_NAMES = frozenset({"uri", "token"})

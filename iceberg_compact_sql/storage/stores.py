@@ -21,18 +21,19 @@ from pyiceberg.io import FileIO
 from iceberg_compact_sql import events
 from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.storage.exclusive_create import refuse_create
+from iceberg_compact_sql.storage.io_properties import io_properties
 from iceberg_compact_sql.storage.kept_metadata import is_immutable, kept_metadata
 from iceberg_compact_sql.storage.locations import split_location
 from iceberg_compact_sql.storage.protocol import ByteSink, Store, StoredFile
 from iceberg_compact_sql.storage.request_limit import request_limit
+from iceberg_compact_sql.storage.request_timeouts import timeouts_of
+from iceberg_compact_sql.storage.silent_stores import silent_stores
 
 T = TypeVar("T")
 R = TypeVar("R")
 _GIVE_UP_AFTER = 3
-# An operation that fails for a moment is tried again, and for this time: with the timeouts of the clients, a store
-# that is down is an error after less than 30 seconds.
+# An operation is tried this often, and not longer than the setting `retry_time`.
 _ATTEMPTS = 4
-_RETRY_SECONDS = 10.0
 _FIRST_WAIT_SECONDS = 0.1
 
 
@@ -55,6 +56,8 @@ class Stores:
         self._io = io
         self._open: dict[tuple[str, str], Store] = {}
         self._workers = workers
+        self._identity = tuple(sorted(io_properties(io.properties).items()))
+        self._limits = timeouts_of(io.properties)
         self._down: set[int] = set()
 
     @property
@@ -65,6 +68,8 @@ class Stores:
     def renew(self, io: FileIO) -> None:
         """Continue with the FileIO of a freshly loaded table."""
         self._io = io
+        self._identity = tuple(sorted(io_properties(io.properties).items()))
+        self._limits = timeouts_of(io.properties)
         self._open.clear()
 
     def of(self, path: str) -> Store:
@@ -88,22 +93,23 @@ class Stores:
         kept = kept_metadata() if is_immutable(path) and not split_location(path).is_local else None
         content = kept.get(path) if kept is not None else None
         if content is None:
-            content = self._retried(self.of(path).read, path)
+            content = self._retried(path, self.of(path).read, path)
             if kept is not None:
                 kept.keep(path, content)
         return content
 
     def read_small(self, path: str, max_bytes: int) -> bytes | None:
-        return self._retried(self.of(path).read_small, path, max_bytes)
+        return self._retried(path, self.of(path).read_small, path, max_bytes)
 
     def open_input(self, path: str) -> pa.NativeFile:
-        return self._retried(self.of(path).open_input, path)
+        return self._retried(path, self.of(path).open_input, path)
 
     def open_output(self, path: str) -> ByteSink:
-        return self._retried(self.of(path).open_output, path)
+        # Opening an object of S3 for writing sends no request: it does not show that the store answers.
+        return self._retried(path, self.of(path).open_output, path, answers=False)
 
     def write(self, path: str, content: bytes) -> None:
-        self._retried(self.of(path).write, path, content)
+        self._retried(path, self.of(path).write, path, content)
         kept = kept_metadata() if is_immutable(path) and not split_location(path).is_local else None
         if kept is not None:
             kept.keep(path, content)
@@ -121,7 +127,7 @@ class Stores:
         self.of(path).require_create(path)
 
     def stat(self, path: str) -> StoredFile | None:
-        return self._retried(self.of(path).stat, path)
+        return self._retried(path, self.of(path).stat, path)
 
     def is_gone(self, path: str) -> bool:
         """Whether the store reports that a file does not exist; false for a path that cannot be addressed."""
@@ -131,13 +137,15 @@ class Stores:
             return False
 
     def move(self, source: str, target: str) -> None:
-        self._retried(self.of(source).move, source, target)
+        self._retried(source, self.of(source).move, source, target)
 
     def walk(self, root: str, enter: Callable[[str], bool] = lambda relative: True) -> Iterator[StoredFile]:
+        self._require_answering(root)
         return self.of(root).walk(root, enter)
 
     def level(self, folder: str) -> list[StoredFile]:
         """Return the files directly in a folder."""
+        self._require_answering(folder)
         return self.of(folder).level(folder)[0]
 
     def read_all(self, paths: Sequence[str]) -> Iterator[bytes | Exception]:
@@ -198,9 +206,13 @@ class Stores:
 
     def _delete_chunk(self, store: Store, paths: list[str], missing: set[str] | None) -> dict[str, str]:
         events.reach("reclaim.delete", paths=paths)
+        began = time.monotonic()
         try:
+            self._require_answering(paths[0])
             answered = store.delete_many(paths)
-        except Exception:
+        except Exception as error:
+            if self._fell_silent(paths[0], began, error):
+                return dict.fromkeys(paths, f"{type(error).__name__}: {error}")
             answered = None
         if answered is not None:
             return answered
@@ -212,7 +224,7 @@ class Stores:
                 failures[path] = "not tried: the store kept failing"
                 continue
             try:
-                self._retried(store.delete, path)
+                self._retried(path, store.delete, path)
             except FileNotFoundError:
                 if missing is not None:
                     missing.add(path)
@@ -223,25 +235,45 @@ class Stores:
             in_a_row = 0
         return failures
 
-    def _retried(self, work: Callable[..., R], *arguments: Any) -> R:
-        """Return the result of an operation of a store that may be repeated; retry after transient errors."""
+    def _key(self, path: str) -> tuple[object, ...]:
+        """Return what tells a store apart from all others: its name, and how it is reached."""
+        location = split_location(path)
+        return location.scheme, location.authority, self._identity
+
+    def _require_answering(self, path: str) -> None:
+        if not split_location(path).is_local:
+            silent_stores().require_answering(self._key(path))
+
+    def _fell_silent(self, path: str, began: float, error: BaseException) -> bool:
+        """Record a failed operation; return whether its store does not answer."""
+        return silent_stores().failed(self._key(path), began, self._limits.answer_seconds, error)
+
+    def _retried(self, path: str, work: Callable[..., R], *arguments: Any, answers: bool = True) -> R:
+        """Return the result of an operation of a path's store that may be repeated; retry after transient errors."""
         store = id(getattr(work, "__self__", work))
         began = time.monotonic()
         wait_s = _FIRST_WAIT_SECONDS
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(1, _ATTEMPTS + 1):
+            attempt_began = time.monotonic()
             try:
+                self._require_answering(path)
                 result = work(*arguments)
             except OSError as error:
-                spent = time.monotonic() - began
                 if not is_transient(error):
+                    silent_stores().answered(self._key(path))
                     raise
-                if store in self._down or attempt + 1 == _ATTEMPTS or spent > _RETRY_SECONDS:
+                if self._fell_silent(path, attempt_began, error):
+                    raise
+                spent = time.monotonic() - began
+                if store in self._down or attempt == _ATTEMPTS or spent + wait_s > self._limits.retry_seconds:
                     self._down.add(store)
                     raise
                 # Many threads fail at the same moment: without the random share they would come back together.
                 time.sleep(wait_s * (0.5 + random.random()))
                 wait_s *= 3
                 continue
+            if answers:
+                silent_stores().answered(self._key(path))
             self._down.discard(store)
             return result
         raise AssertionError("the last attempt returns or raises")

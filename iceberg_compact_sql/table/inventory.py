@@ -76,12 +76,15 @@ class TableInventory:
         schemas: Sequence[Schema] = (),
         snapshots: Sequence[SnapshotFacts] = (),
         index: DeleteIndex | None = None,
+        manifests: int = 0,
     ) -> None:
         self.state = state
         self.files = files
         self.deletes = deletes
         self.specs = specs
         self.default_spec_id = default_spec_id
+        # How many manifests were read.
+        self.manifests = manifests
         self._snapshots = {fact.snapshot_id: fact for fact in snapshots}
         self._times_by_sequence = {fact.sequence_number: fact.time_ms for fact in snapshots}
         self._paths = PartitionPaths(specs, schemas)
@@ -204,6 +207,7 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
         schemas=schemas,
         snapshots=_facts(metadata),
         index=index,
+        manifests=len(deletes) + len(wanted),
     )
 
 

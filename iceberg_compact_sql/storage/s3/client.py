@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from iceberg_compact_sql.errors import InvalidArgumentError, MissingDependencyError
 from iceberg_compact_sql.redaction import redact
 from iceberg_compact_sql.storage.request_limit import DEFAULT_REQUESTS, request_limit
+from iceberg_compact_sql.storage.request_timeouts import TIMEOUT_PREFIX, timeouts_of
+from iceberg_compact_sql.storage.s3.credentials import first_property, s3_session
+from iceberg_compact_sql.storage.s3.request_headers import add_request_headers, requester_pays
 
-_SETTINGS = ("s3.", "client.")
-_PROFILE = ("s3.profile-name", "client.profile-name")
-_ACCESS_KEY = ("s3.access-key-id", "client.access-key-id")
-# Settings for which boto3 has no equivalent: no client is made with them.
-_NOT_TRANSLATED = ("s3.role-arn", "client.role-arn", "s3.signer")
-# A store that does not answer is an error after less than 30 seconds: 3 attempts of 8 seconds, and the waits between.
-_ATTEMPTS = 3
-_CONNECT_SECONDS = 4.0
-_ANSWER_SECONDS = 8.0
-# Copying an object, completing an upload and deleting 1,000 keys take longer.
-_PATIENT_ANSWER_SECONDS = 60.0
+T = TypeVar("T")
+_SETTINGS = ("s3.", "client.", TIMEOUT_PREFIX)
+# A remote signer has no equivalent in boto3: no client is made with it.
+_NOT_TRANSLATED = ("s3.signer",)
+_CA_BUNDLE = "s3.ca-bundle"
+_WAIT_SECONDS = 0.5
 
 
 def reason_without_client(properties: Mapping[str, Any]) -> str | None:
@@ -41,12 +41,40 @@ def reason_without_client(properties: Mapping[str, Any]) -> str | None:
     return None
 
 
+def only_boto3_reads(properties: Mapping[str, Any]) -> bool:
+    """Whether the bucket needs what pyarrow's S3 file system is not told: certificates, or who pays."""
+    own_certificates = properties.get(_CA_BUNDLE) or os.environ.get("AWS_CA_BUNDLE")
+    encrypted = not str(properties.get("s3.endpoint", "")).startswith("http://")
+    return requester_pays(properties) or (encrypted and bool(own_certificates))
+
+
 @dataclass(frozen=True, slots=True)
 class S3Clients:
-    """Two boto3 clients: `quick` gives up soon on a store that does not answer; `patient` is for slow requests."""
+    """Two boto3 clients: `quick` gives up soon on a store that does not answer; `patient` is for slow requests.
+
+    The patient client waits as long as all attempts of the quick one together, and sends a request once. Use it through
+    `patiently`.
+    """
 
     quick: Any
     patient: Any
+    attempts: int
+
+    def patiently(self, work: Callable[[Any], T]) -> T:
+        """Return the result of a slow request of the patient client; repeat it while S3 answers that it is busy.
+
+        A request that was not answered in time is not repeated: the first one took all the time that there is.
+        """
+        from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
+
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return work(self.patient)
+            except (ClientError, EndpointConnectionError) as error:
+                if attempt == self.attempts or not _is_busy(error):
+                    raise
+                time.sleep(_WAIT_SECONDS * 2**attempt * random.random())
+        raise AssertionError("the last attempt returns or raises")
 
 
 def s3_clients(properties: Mapping[str, Any]) -> S3Clients:
@@ -60,65 +88,42 @@ def _shared_clients(properties: tuple[tuple[str, str], ...], connections: int) -
     settings = dict(properties)
     return S3Clients(
         make_s3_client(settings, connections=connections),
-        make_s3_client(settings, connections=connections, answer_seconds=_PATIENT_ANSWER_SECONDS),
+        make_s3_client(settings, connections=connections, patient=True),
+        timeouts_of(settings).attempts,
     )
 
 
-def make_s3_client(
-    properties: Mapping[str, Any], *, connections: int = DEFAULT_REQUESTS, answer_seconds: float = _ANSWER_SECONDS
-) -> Any:
+def make_s3_client(properties: Mapping[str, Any], *, connections: int = DEFAULT_REQUESTS, patient: bool = False) -> Any:
     """Return a boto3 client for the settings of a FileIO; call it only if `reason_without_client` gives no reason."""
     from botocore import UNSIGNED  # type: ignore[import-untyped]
     from botocore.config import Config  # type: ignore[import-untyped]
 
-    endpoint = _first(properties, "s3.endpoint")
+    timeouts = timeouts_of(properties)
+    answer_seconds = timeouts.patient_seconds if patient else timeouts.answer_seconds
+    endpoint = first_property(properties, "s3.endpoint")
     virtual = _is_true(properties, "s3.force-virtual-addressing")
     settings: dict[str, Any] = {
-        "retries": {"max_attempts": _ATTEMPTS, "mode": "standard"},
+        "retries": {"total_max_attempts": 1 if patient else timeouts.attempts, "mode": "standard"},
         "max_pool_connections": connections,
-        "connect_timeout": float(properties.get("s3.connect-timeout") or _CONNECT_SECONDS),
+        "connect_timeout": float(properties.get("s3.connect-timeout") or timeouts.connect_seconds),
         "read_timeout": float(properties.get("s3.request-timeout") or answer_seconds),
         # As in pyarrow: a custom endpoint uses path-style addressing unless the settings say otherwise.
         "s3": {"addressing_style": "virtual" if virtual else "path" if endpoint else "auto"},
     }
-    if proxy := _first(properties, "s3.proxy-uri"):
+    if proxy := first_property(properties, "s3.proxy-uri"):
         settings["proxies"] = {"http": proxy, "https": proxy}
     if _is_true(properties, "s3.anonymous"):
         settings["signature_version"] = UNSIGNED
-    return _session(properties).client("s3", endpoint_url=endpoint, config=Config(**settings))
-
-
-def with_profile_credentials(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the settings with the keys of the named AWS profile, for clients that do not support profiles.
-
-    Otherwise pyarrow would read with the default credentials, and boto3 would delete with those of the profile.
-    """
-    profile = _first(properties, *_PROFILE)
-    if profile is None or _first(properties, *_ACCESS_KEY):
-        return properties
-    if reason_without_client(properties) == "boto3 is not installed":
-        raise MissingDependencyError(
-            f"the AWS profile {profile!r} can be read only with boto3, which is not installed",
-            argument="catalog",
-            hint="Run: pip install 'iceberg-compact-sql[s3]'",
-        )
-    session = _session(properties)
-    credentials = session.get_credentials()
-    if credentials is None:
-        return properties
-    keys = credentials.get_frozen_credentials()
-    added = {"s3.access-key-id": keys.access_key, "s3.secret-access-key": keys.secret_key}
-    if keys.token:
-        added["s3.session-token"] = keys.token
-    if session.region_name:
-        added["s3.region"] = session.region_name
-    return {**properties, **added}
+    verify = first_property(properties, _CA_BUNDLE)
+    client = s3_session(properties).client("s3", endpoint_url=endpoint, config=Config(**settings), verify=verify)
+    add_request_headers(client, properties)
+    return client
 
 
 @contextlib.contextmanager
 def one_request(path: str) -> Iterator[None]:
     """Hold a slot of the run's limit of requests; turn boto3's errors into the OSErrors that other stores raise."""
-    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         with request_limit().slot():
@@ -135,29 +140,11 @@ def one_request(path: str) -> Iterator[None]:
         raise OSError(f"{path}: {redact(error)}") from error
 
 
-def _session(properties: Mapping[str, Any]) -> Any:
-    import boto3
-    from botocore.exceptions import ProfileNotFound
-
-    try:
-        return boto3.session.Session(
-            aws_access_key_id=_first(properties, *_ACCESS_KEY),
-            aws_secret_access_key=_first(properties, "s3.secret-access-key", "client.secret-access-key"),
-            aws_session_token=_first(properties, "s3.session-token", "client.session-token"),
-            region_name=_first(properties, "s3.region", "client.region"),
-            profile_name=_first(properties, *_PROFILE),
-        )
-    except ProfileNotFound as error:
-        raise InvalidArgumentError(
-            f"the AWS profile of the setting s3.profile-name does not exist: {error}",
-            argument="catalog",
-            hint="Name a profile of the AWS configuration files, or leave the setting out.",
-        ) from None
+def _is_busy(error: Exception) -> bool:
+    """Whether a server answered that it is overloaded, or refused the connection."""
+    response = getattr(error, "response", None)
+    return response is None or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500
 
 
 def _is_true(properties: Mapping[str, Any], name: str) -> bool:
     return str(properties.get(name, "")).lower() in ("true", "1", "t", "y", "yes", "on")
-
-
-def _first(properties: Mapping[str, Any], *names: str) -> str | None:
-    return next((str(properties[name]) for name in names if properties.get(name)), None)

@@ -87,7 +87,8 @@ class ObjectReader(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         start = min(self._position, self._size)
         end = self._size if size is None or size < 0 else min(start + size, self._size)
-        data = self._start[start:end] if end <= len(self._start) else self._range(start, end)
+        known = self._start[start:end]
+        data = known if len(known) == end - start else known + self._range(start + len(known), end)
         self._position = start + len(data)
         return data
 

@@ -23,7 +23,13 @@ from iceberg_compact_sql.storage.object_keys import has_plain_components
 from iceberg_compact_sql.storage.protocol import ByteSink, Store, StoredFile
 from iceberg_compact_sql.storage.request_limit import request_limit
 from iceberg_compact_sql.storage.s3.bulk_delete import delete_keys
-from iceberg_compact_sql.storage.s3.client import S3Clients, one_request, reason_without_client, s3_clients
+from iceberg_compact_sql.storage.s3.client import (
+    S3Clients,
+    one_request,
+    only_boto3_reads,
+    reason_without_client,
+    s3_clients,
+)
 from iceberg_compact_sql.storage.s3.objects import ObjectReader, get_object, put_object
 from iceberg_compact_sql.storage.s3.upload import ObjectUpload
 
@@ -164,7 +170,7 @@ class S3Store:
             return None
         by_key = {_key(path): path for path in paths}
         with request_limit().slot():
-            failed = delete_keys(self._clients.patient, self._bucket, list(by_key))
+            failed = delete_keys(self._clients, self._bucket, list(by_key))
         return {by_key[key]: reason for key, reason in failed.items()}
 
     def move(self, source: str, target: str) -> None:
@@ -181,7 +187,7 @@ class S3Store:
 
     def _copy(self, origin: dict[str, str], target: dict[str, str]) -> None:
         try:
-            self._clients.patient.copy_object(CopySource=origin, **target)
+            self._clients.patiently(lambda client: client.copy_object(CopySource=origin, **target))
         except self._clients.patient.exceptions.ClientError as error:
             if error.response.get("Error", {}).get("Code") not in ("InvalidRequest", "EntityTooLarge"):
                 raise
@@ -208,11 +214,11 @@ class S3Store:
         return files, prefixes
 
     def _through_inner(self, path: str) -> bool:
-        """Whether pyarrow or fsspec addresses exactly this key."""
+        """Whether pyarrow or fsspec addresses exactly this key, with all that the bucket needs."""
         if self._reason is not None:
             self._require_plain(path)
             return True
-        return has_plain_components(_key(path))
+        return has_plain_components(_key(path)) and not only_boto3_reads(self._properties)
 
     def _require_plain(self, path: str) -> None:
         key = _key(path)

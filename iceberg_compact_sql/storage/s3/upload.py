@@ -77,8 +77,10 @@ class ObjectUpload:
             parts = [part.result() for part in self._parts]
             with one_request(self._path):
                 # The patient client: S3 assembles the object before it answers.
-                self._clients.patient.complete_multipart_upload(
-                    **self._target, UploadId=self._upload_id, MultipartUpload={"Parts": [part for part, _ in parts]}
+                self._clients.patiently(
+                    lambda client: client.complete_multipart_upload(
+                        **self._target, UploadId=self._upload_id, MultipartUpload={"Parts": [part for part, _ in parts]}
+                    )
                 )
         except BaseException:
             self._abort()

@@ -153,3 +153,41 @@ def test_a_store_that_throttles_now_and_then_is_asked_again(lake: PlainLake, pro
     assert row["rewritten_data_files_count"] == FILES
     assert proxy.counts()["GET data"] > FILES
     assert ids(lake) == before
+
+
+READS = ("GET", "HEAD", "LIST")
+
+
+def estimated(lake: PlainLake, sql: str, column: str) -> tuple[float, float]:
+    """The reads and writes that the dollars stand for: one request of a kind costs a dollar, all else nothing."""
+    free = {f"spark.iceberg_compact_sql.price.{name}": "0" for name in ("get_per_1000", "put_per_1000", "gb_second")}
+    sums = []
+    for name in ("get_per_1000", "put_per_1000"):
+        prices = {**free, f"spark.iceberg_compact_sql.price.{name}": "1000"}
+        rows = call(replace(lake, conf={**lake.conf, **prices}), sql)
+        sums.append(sum(row[column] or 0 for row in rows))
+    return sums[0], sums[1]
+
+
+@pytest.mark.parametrize("shape", ["small", "large copied", "large decoded"])
+def test_the_estimated_cost_counts_the_requests_that_are_made(
+    lake: PlainLake, proxy: CountingProxy, shape: str
+) -> None:
+    proxy.delay_s = 0
+    arguments = "'db.t', rewrite_all => true"
+    if shape == "small":
+        make_small_files(lake)
+    else:
+        make_large_files(lake, files=3, megabytes=18)
+        arguments += ", copy => 'never'" if shape == "large decoded" else ""
+    reads, writes = estimated(lake, f"CALL compact_table({arguments}, dry_run => true)", "estimated_cost")
+    scored = estimated(lake, "CALL score_partitions('db.t')", "cost")
+    proxy.reset()
+    call(lake, f"CALL compact_table({arguments})")
+    counted = proxy.counts()
+    counted_reads = sum(count for kind, count in counted.items() if kind.startswith(READS))
+    counted_writes = sum(counted.values()) - counted_reads
+    assert reads == pytest.approx(counted_reads, rel=0.2), counted
+    assert writes == pytest.approx(counted_writes, rel=0.2), counted
+    if shape == "small":
+        assert scored == pytest.approx((counted_reads, counted_writes), rel=0.2)
