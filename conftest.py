@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.support.java",
     "tests.support.plain",
     "tests.support.s3",
+    "tests.support.hdfs",
     "tests.support.rest",
     "tests.support.postgres",
 ]

@@ -140,6 +140,10 @@ def _store_properties(hadoop: Mapping[str, str]) -> dict[str, str]:
         properties["s3.endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
     if path_style := hadoop.get("fs.s3a.path.style.access"):
         properties["s3.force-virtual-addressing"] = str(path_style.lower() != "true").lower()
+    # HDFS: the default file system, name services, and security.
+    for name, value in hadoop.items():
+        if name.startswith(("fs.defaultFS", "fs.viewfs.", "dfs.", "hadoop.security.", "hadoop.rpc.")):
+            properties[f"hdfs.conf.{name}"] = value
     return properties
 
 

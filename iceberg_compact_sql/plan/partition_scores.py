@@ -15,6 +15,8 @@ from iceberg_compact_sql.table.inventory import TableInventory
 from iceberg_compact_sql.table.model import LiveFile
 from iceberg_compact_sql.table.partition_keys import exact_partition_key
 
+_NO_SHARE = RunRequests()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionScore:
@@ -51,7 +53,7 @@ class JudgedPartition:
     def worth_rewriting(self) -> bool:
         return bool(self.candidates) and self.facts.worth_rewriting
 
-    def work(self, options: CompactionOptions, metadata: RunRequests) -> Work | None:
+    def work(self, options: CompactionOptions, metadata: RunRequests = _NO_SHARE) -> Work | None:
         """The rewrite of the candidates, with its share of the metadata; None for a partition that gains nothing."""
         if not self.worth_rewriting:
             return None

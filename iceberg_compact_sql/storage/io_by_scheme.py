@@ -11,7 +11,7 @@ from pyiceberg.io import PY_IO_IMPL, SCHEMA_TO_FILE_IO, FileIO, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from iceberg_compact_sql.storage.gcs import GCS_SCHEMES, gcs_file_system
+from iceberg_compact_sql.storage.kinds.gcs import GCS_SCHEMES, gcs_file_system
 from iceberg_compact_sql.storage.locations import S3_SCHEMES, Location
 from iceberg_compact_sql.storage.request_timeouts import timeouts_of
 from iceberg_compact_sql.storage.s3.credentials import with_profile_credentials

@@ -14,7 +14,7 @@ from iceberg_compact_sql.errors import UnsupportedError
 
 S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 # In Hadoop's file systems the authority is a server and not part of the path. Elsewhere it is a bucket or container.
-_SERVER_SCHEMES = frozenset({"hdfs", "viewfs"})
+HDFS_SCHEMES = frozenset({"hdfs", "viewfs"})
 # A scheme has at least two letters: `C:` is a drive. Hadoop writes `scheme:/path` when there is no authority.
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):(?://([^/]*))?(/.*)?", re.DOTALL)
 _REPEATED_SLASHES = re.compile(r"/(?:\.?/)+")
@@ -40,7 +40,7 @@ class Location(NamedTuple):
     @property
     def names_no_bucket(self) -> bool:
         """Whether this is a path of an object store without a bucket, such as `s3:/key`."""
-        return not (self.authority or self.is_local or self.scheme in _SERVER_SCHEMES)
+        return not (self.authority or self.is_local or self.scheme in HDFS_SCHEMES)
 
     @property
     def key(self) -> str:
@@ -52,7 +52,7 @@ class Location(NamedTuple):
         """The name of the file in the API of pyarrow and fsspec: `bucket/key` on stores, the path on file systems."""
         if self.is_local:
             return self.local_path
-        return self.path if self.scheme in _SERVER_SCHEMES else f"{self.authority}{self.path}"
+        return self.path if self.scheme in HDFS_SCHEMES else f"{self.authority}{self.path}"
 
     @property
     def local_path(self) -> str:

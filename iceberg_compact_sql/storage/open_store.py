@@ -10,13 +10,14 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_compact_sql.errors import UnsupportedError
-from iceberg_compact_sql.storage.any_file_io import FileIOStore, LocalFileIOStore
-from iceberg_compact_sql.storage.arrow import ArrowStore
-from iceberg_compact_sql.storage.bounded import BoundedStore
-from iceberg_compact_sql.storage.fsspec import FsspecStore
 from iceberg_compact_sql.storage.io_by_scheme import FileIOByScheme
+from iceberg_compact_sql.storage.kinds.any_file_io import FileIOStore, LocalFileIOStore
+from iceberg_compact_sql.storage.kinds.arrow import ArrowStore
+from iceberg_compact_sql.storage.kinds.bounded import BoundedStore
+from iceberg_compact_sql.storage.kinds.fsspec import FsspecStore
+from iceberg_compact_sql.storage.kinds.hdfs import HdfsStore
 from iceberg_compact_sql.storage.local import LocalStore
-from iceberg_compact_sql.storage.locations import Location
+from iceberg_compact_sql.storage.locations import HDFS_SCHEMES, Location
 from iceberg_compact_sql.storage.protocol import Store
 from iceberg_compact_sql.storage.request_timeouts import timeouts_of
 from iceberg_compact_sql.storage.s3.store import S3Store
@@ -30,6 +31,11 @@ def open_store(io: FileIO, location: Location) -> Store:
         io = io.chosen_for(location)
     if location.is_s3 and isinstance(io, (PyArrowFileIO, FsspecFileIO)):
         return S3Store(functools.partial(_open_file_system, io, location), io.properties, location.authority)
+    is_pyiceberg_io = isinstance(io, (PyArrowFileIO, FsspecFileIO))
+    if is_pyiceberg_io and location.scheme in HDFS_SCHEMES:
+        return BoundedStore(
+            HdfsStore(location.scheme, location.authority, io.properties), timeouts_of(io.properties).patient_seconds
+        )
     store = _open_file_system(io, location)
     if isinstance(store, FileIOStore):
         # A custom class has limits of its own.

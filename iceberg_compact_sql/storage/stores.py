@@ -23,7 +23,7 @@ from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.storage.exclusive_create import refuse_create
 from iceberg_compact_sql.storage.io_properties import io_properties
 from iceberg_compact_sql.storage.kept_metadata import is_immutable, kept_metadata
-from iceberg_compact_sql.storage.locations import split_location
+from iceberg_compact_sql.storage.locations import HDFS_SCHEMES, split_location
 from iceberg_compact_sql.storage.protocol import ByteSink, Store, StoredFile
 from iceberg_compact_sql.storage.request_limit import request_limit
 from iceberg_compact_sql.storage.request_timeouts import timeouts_of
@@ -121,7 +121,7 @@ class Stores:
     def require_create(self, path: str) -> None:
         """Raise UnsupportedError unless `create` is atomic at this path; makes no request."""
         location = split_location(path)
-        if not (location.is_local or location.is_s3):
+        if not (location.is_local or location.is_s3 or location.scheme in HDFS_SCHEMES):
             # Decided by the scheme, without opening the file system.
             raise refuse_create(path)
         self.of(path).require_create(path)

@@ -14,8 +14,8 @@ from pyiceberg.table import Table
 
 from iceberg_compact_sql.catalogs.open_table import close_catalogs
 from iceberg_compact_sql.errors import InvalidArgumentError, UnsupportedError
-from iceberg_compact_sql.storage.arrow import ArrowStore
 from iceberg_compact_sql.storage.file_io import ExactFileIO
+from iceberg_compact_sql.storage.kinds.arrow import ArrowStore
 from iceberg_compact_sql.storage.s3.client import make_s3_client
 from iceberg_compact_sql.storage.s3.store import S3Store
 from iceberg_compact_sql.storage.stores import Stores

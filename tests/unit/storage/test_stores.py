@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from iceberg_compact_sql.storage.arrow import ArrowStore
-from iceberg_compact_sql.storage.fsspec import FsspecStore
+from iceberg_compact_sql.storage.kinds.arrow import ArrowStore
+from iceberg_compact_sql.storage.kinds.fsspec import FsspecStore
 from iceberg_compact_sql.storage.local import LocalStore
 from iceberg_compact_sql.storage.locations import join, relative_to, split_location
 from iceberg_compact_sql.storage.protocol import Store
