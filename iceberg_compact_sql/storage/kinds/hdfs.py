@@ -22,6 +22,7 @@ from iceberg_compact_sql.storage.locations import join, split_location
 from iceberg_compact_sql.storage.protocol import ByteSink, StoredFile
 
 HADOOP_CONF_PREFIX = "hdfs.conf."
+_DEFAULT_PORT = 8020
 _KERBEROS = ("kerberos", "gssapi", "credential", "sasl", "ticket")
 
 
@@ -227,7 +228,13 @@ def _client(url: str | None, conf: tuple[tuple[str, str], ...]) -> Any:
             hint="Run: pip install 'iceberg-compact-sql[hdfs]'",
         ) from None
     with _errors(url or "hdfs:/"):
-        return Client(url, dict(conf))
+        try:
+            return Client(url, dict(conf))
+        except RuntimeError as error:
+            # A name without a port is taken for a name service. If there is none, it is a host with Hadoop's port.
+            if url is None or "No NameNode hosts" not in str(error):
+                raise
+            return Client(f"{url}:{_DEFAULT_PORT}", dict(conf))
 
 
 @contextlib.contextmanager

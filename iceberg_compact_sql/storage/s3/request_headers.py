@@ -34,18 +34,18 @@ def requester_pays(properties: Mapping[str, Any]) -> bool:
 def add_request_headers(client: Any, properties: Mapping[str, Any]) -> None:
     """Make a boto3 client send the headers that the settings ask for."""
     encryption = _encryption(properties)
-    if encryption:
-        for operation in _CREATING:
-            client.meta.events.register(
-                f"provide-client-params.s3.{operation}", lambda params, **_: {**encryption, **params}
-            )
-    if requester_pays(properties):
+    pays = requester_pays(properties)
+    if not encryption and not pays:
+        return
 
-        def pay(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
-            known = model.input_shape is not None and "RequestPayer" in model.input_shape.members
-            return {"RequestPayer": "requester", **params} if known else params
+    def add(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
+        added = dict(encryption) if model.name in _CREATING else {}
+        if pays and model.input_shape is not None and "RequestPayer" in model.input_shape.members:
+            added["RequestPayer"] = "requester"
+        return {**added, **params}
 
-        client.meta.events.register("provide-client-params.s3", pay)
+    # One handler for both: botocore takes the answer of the first one.
+    client.meta.events.register("provide-client-params.s3", add)
 
 
 def _encryption(properties: Mapping[str, Any]) -> dict[str, str]:

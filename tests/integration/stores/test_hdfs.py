@@ -21,6 +21,7 @@ from tests.support.calls import call
 from tests.support.hdfs import HdfsServer
 from tests.support.plain import PlainLake
 
+EXPIRE = "CALL expire_snapshots('db.t', retain_last => 1, older_than => TIMESTAMP '2100-01-01 00:00:00')"
 DAY_MS = 86_400_000
 ROWS = pa.table({"id": list(range(100))})
 

@@ -50,7 +50,7 @@ MAPPED = [
     (
         {"type": "hadoop", "warehouse": "/wh"},
         {"fs.defaultFS": "hdfs://nn:8020/"},
-        {"type": "hadoop", "warehouse": "hdfs://nn:8020/wh"},
+        {"type": "hadoop", "warehouse": "hdfs://nn:8020/wh", "hdfs.conf.fs.defaultFS": "hdfs://nn:8020/"},
     ),
     (
         {"catalog-impl": "org.apache.iceberg.nessie.NessieCatalog", "uri": "http://n:19120/api/v2", "ref": "dev"}
