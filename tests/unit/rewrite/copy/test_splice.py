@@ -8,9 +8,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from iceberg_compact_sql.rewrite.copy import splice
+from iceberg_compact_sql.rewrite.run_task import run_task
+from iceberg_compact_sql.rewrite.scan.arrow_types import arrow_schema
+from iceberg_compact_sql.rewrite.slicing import cut_group
+from iceberg_compact_sql.rewrite.task import RewriteFailure
+from iceberg_compact_sql.rewrite.write import column_encoder
+from iceberg_compact_sql.rewrite.write.column_encoder import ColumnEncoder, ColumnFallbackError
+from iceberg_compact_sql.rewrite.write.settings import encode
 from tests.support.all_types import ALL_TYPES, all_type_rows, check_readers
+from tests.support.parquet_bytes import duck_rows
 from tests.support.rewriting import Bench, local, numbered_rows, outputs, read_back
 
 DELTA = {
@@ -136,3 +146,96 @@ def test_copy_never_switches_splicing_off(tmp_path: Path) -> None:
     results = bench.rewrite(bench.job(copy="never"))
     assert results[0].spliced_columns == 0
     assert read_back(results) == numbered_rows(60_000).to_pylist()
+
+
+def test_files_of_one_row_and_of_no_row(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for number in range(5):
+        bench.add(numbered_rows(number % 2, first=number))
+    results = bench.rewrite(bench.job(copy_min_row_group_bytes=2**40))
+    assert [row["id"] for row in read_back(results)] == [1, 3]
+
+
+def test_two_thousand_columns(tmp_path: Path) -> None:
+    schema = Schema(*(NestedField(number, f"c{number}", LongType()) for number in range(1, 2001)))
+    bench = Bench(tmp_path, schema=schema)
+    arrow = arrow_schema(schema)
+    for file in range(2):
+        columns = [pa.array([file, None, number]) for number in range(2000)]
+        bench.add(pa.Table.from_arrays(columns, schema=arrow))
+    results = bench.rewrite(bench.job(copy_min_row_group_bytes=2**40, threads=2))
+    stored = pq.read_table(local(outputs(results)[0].path))
+    assert stored.column("c7").to_pylist() == [0, None, 6, 1, None, 6]
+    assert stored.num_columns == 2000
+
+
+def test_inputs_in_which_a_column_is_required_and_others_share_one_output(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for number in range(4):
+        rows = numbered_rows(20_000, first=20_000 * number)
+        if number % 2:
+            rows = rows.cast(pa.schema([rows.schema.field(0).with_nullable(False), *list(rows.schema)[1:]]))
+        bench.add(rows, use_dictionary=False)
+    results = bench.rewrite(bench.job(copy_min_row_group_bytes=2**40))
+    assert len(outputs(results)) == 1
+    assert read_back(results) == numbered_rows(80_000).to_pylist()
+
+
+def test_codecs_that_are_not_the_tables_are_encoded_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for number in range(4):
+        codec = "snappy" if number % 2 else "zstd"
+        bench.add(numbered_rows(20_000, first=20_000 * number), use_dictionary=False, compression=codec)
+    results = bench.rewrite(bench.job(copy_min_row_group_bytes=2**40))
+    assert results[0].spliced_columns == 0
+    group = pq.read_metadata(local(outputs(results)[0].path)).row_group(0)
+    assert {group.column(leaf).compression for leaf in range(3)} == {"ZSTD"}
+    assert read_back(results) == numbered_rows(80_000).to_pylist()
+
+
+def test_a_column_with_a_bloom_filter_is_encoded_and_has_one_for_all_rows(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for number in range(3):
+        bench.add(numbered_rows(20_000, first=20_000 * number), use_dictionary=False)
+    properties = {"write.parquet.bloom-filter-enabled.column.id": "true"}
+    results = bench.rewrite(bench.job(copy_min_row_group_bytes=2**40, properties=properties))
+    path = local(outputs(results)[0].path)
+    assert results[0].spliced_columns == 2
+    assert duck_rows(f"select count(*) from '{path}' where id in (5, 20005, 59999, 60001)") == [(3,)]
+    [(offset,)] = duck_rows(f"select bloom_filter_offset from parquet_metadata('{path}') where column_id = 0")
+    assert offset > 0
+
+
+def test_a_column_that_needs_too_much_memory_is_decoded_with_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ColumnFallbackError("too large")
+
+    monkeypatch.setattr(ColumnEncoder, "encode", refuse)
+    bench = Bench(tmp_path)
+    for number in range(3):
+        bench.add(numbered_rows(500, first=500 * number))
+    results = bench.rewrite(bench.job(copy_min_row_group_bytes=2**40))
+    assert (len(outputs(results)), results[0].spliced_columns) == (1, 0)
+    assert read_back(results) == numbered_rows(1500).to_pylist()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_encoded_column_that_reads_back_differently_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    def wrong(table: pa.Table, *arguments: Any) -> pa.Buffer:
+        return (
+            encode(table.slice(1, len(table)), *arguments) if "id" in table.column_names else encode(table, *arguments)
+        )
+
+    monkeypatch.setattr(column_encoder, "encode", wrong)
+    bench = Bench(tmp_path)
+    for number in range(3):
+        bench.add(numbered_rows(500, first=500 * number))
+    job = bench.job(copy_min_row_group_bytes=2**40, threads=threads)
+    (task,) = cut_group(bench.group(job), job)
+    result = run_task(job, task)
+    assert isinstance(result, RewriteFailure) and "differently in column id" in result.reason
+    assert bench.written() == []
