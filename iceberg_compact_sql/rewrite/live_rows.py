@@ -96,6 +96,11 @@ class InputReader:
         """Close the file until it is read again, to save handles and memory."""
         self._data.rest()
 
+    def hold(self) -> None:
+        """Keep the content of a small file in memory instead of an open file."""
+        if not isinstance(self.file, pa.BufferReader):
+            self._data.hold()
+
     @property
     def identity(self) -> Mapping[int, Any]:
         """Return values of identity partition columns by field id; readers use them instead of the file's values."""

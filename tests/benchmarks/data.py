@@ -7,13 +7,14 @@ python -m tests.benchmarks.data d2 FOLDER    16 files of 1,000,000 rows, one row
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
+from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, StringType, TimestampType
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),
@@ -34,12 +35,33 @@ URLS = [f"https://shop.example.com/{k}/item-{n:05d}?ref={n % 37}" for n in range
 AGENTS = [f"Mozilla/5.0 (X11; Linux x86_64; rv:{n}.0) Gecko/20100101 Firefox/{n}.0" for n in range(60, 140)]
 
 
-def arrow_schema() -> pa.Schema:
-    kinds = {LongType: pa.int64(), DoubleType: pa.float64(), StringType: pa.string(), TimestampType: pa.timestamp("us")}
+# What a stream of events leaves: mostly values that do not repeat.
+EVENTS = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "user_id", LongType()),
+    NestedField(3, "at", TimestampType()),
+    NestedField(4, "kind", StringType()),
+    NestedField(5, "url", StringType()),
+    NestedField(6, "amount", DoubleType()),
+    NestedField(7, "quantity", LongType()),
+    NestedField(8, "session", StringType()),
+    NestedField(9, "score", DoubleType()),
+    NestedField(10, "flag", BooleanType()),
+)
+
+
+def arrow_schema(schema: Schema = SCHEMA) -> pa.Schema:
+    kinds = {
+        LongType: pa.int64(),
+        DoubleType: pa.float64(),
+        StringType: pa.string(),
+        TimestampType: pa.timestamp("us"),
+        BooleanType: pa.bool_(),
+    }
     return pa.schema(
         [
             pa.field(f.name, kinds[type(f.field_type)], metadata={b"PARQUET:field_id": str(f.field_id).encode()})
-            for f in SCHEMA.fields
+            for f in schema.fields
         ]
     )
 
@@ -67,13 +89,35 @@ def rows(seed: int, count: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=arrow_schema())
 
 
-def write_files(folder: Path, files: int, rows_per_file: int) -> list[Path]:
+def event_rows(seed: int, count: int) -> pa.Table:
+    """So many events, the same for the same seed."""
+    random = np.random.default_rng(seed)
+    columns = [
+        pa.array(np.arange(count, dtype=np.int64) + seed * count),
+        pa.array(random.integers(0, 5_000_000, count)),
+        pa.array(1_700_000_000_000_000 + seed * 10**10 + np.cumsum(random.integers(1, 20_000, count))).cast(
+            pa.timestamp("us")
+        ),
+        pa.array(KINDS).take(pa.array(random.integers(0, len(KINDS), count))),
+        pa.array(URLS).take(pa.array(random.zipf(1.2, count) % len(URLS))),
+        pa.array(np.round(random.exponential(50.0, count), 2)),
+        pa.array(random.integers(1, 9, count)),
+        pa.array([f"{value:016x}" for value in random.integers(0, 2**62, count)]),
+        pa.array(random.random(count)),
+        pa.array(random.random(count) < 0.1),
+    ]
+    return pa.Table.from_arrays(columns, schema=arrow_schema(EVENTS))
+
+
+def write_files(
+    folder: Path, files: int, rows_per_file: int, make: Callable[[int, int], pa.Table] = rows
+) -> list[Path]:
     """Files of one row group each, zstd."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for seed in range(files):
         path = folder / f"{seed:05d}.parquet"
-        pq.write_table(rows(seed, rows_per_file), path, compression="zstd", row_group_size=rows_per_file)
+        pq.write_table(make(seed, rows_per_file), path, compression="zstd", row_group_size=rows_per_file)
         paths.append(path)
     return paths
 

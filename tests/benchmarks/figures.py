@@ -19,6 +19,11 @@ _BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- end -->)", re.DOTALL)
 WORK = {
     "copy": "16 files of 26 MB, one row group each, into one: row groups copied",
     "decode": "200 files of 1.5 MB into one: decoded, encoded, read back and compared",
+    "events java": "60 files of 1.7 MB (events) of Java's writer into one: most columns spliced",
+    "events arrow": "the same events, written by pyarrow",
+    "shop java": "60 files of 1.7 MB (shop) of Java's writer into one: columns that repeat are encoded",
+    "shop arrow": "the same rows of the shop, written by pyarrow",
+    "10 KB": "1,000 files of 10 KB into one",
     "position deletes": "80 files of 1.5 MB with position deletes of 2% of the rows",
     "equality deletes": "the same with equality deletes",
     "streaming": "20 files of 11 MB with equality deletes of 3% of the rows, as a streaming database leaves them",

@@ -15,6 +15,7 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     write_manifest,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
@@ -29,16 +30,24 @@ Deletes = Callable[[Table, Sequence[str]], None]
 
 
 def make_twins(
-    lake: Lake, name: str, paths: Sequence[Path], deletes: Deletes | None = None, *, untouched: bool = False
+    lake: Lake,
+    name: str,
+    paths: Sequence[Path],
+    deletes: Deletes | None = None,
+    *,
+    untouched: bool = False,
+    schema: Schema = SCHEMA,
 ) -> dict[str, str]:
     """A table for each side (and one that nobody touches), named by the side; the files are hard links."""
     sides = (*SIDES, "before") if untouched else SIDES
-    return {side: table_of(lake, f"db.{name}_{side}", paths, deletes) for side in sides}
+    return {side: table_of(lake, f"db.{name}_{side}", paths, deletes, schema) for side in sides}
 
 
-def table_of(lake: Lake, identifier: str, paths: Sequence[Path], deletes: Deletes | None = None) -> str:
+def table_of(
+    lake: Lake, identifier: str, paths: Sequence[Path], deletes: Deletes | None = None, schema: Schema = SCHEMA
+) -> str:
     """A table of these files, as hard links; returns its name."""
-    table = make_table(lake.catalog, identifier, SCHEMA)
+    table = make_table(lake.catalog, identifier, schema)
     folder = Path(plain(table.location())) / "data"
     folder.mkdir(parents=True, exist_ok=True)
     snapshot_id = table.metadata.new_snapshot_id()

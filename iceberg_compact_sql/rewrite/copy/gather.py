@@ -18,6 +18,8 @@ from iceberg_compact_sql.rewrite.write.settings import WriterSettings
 
 # Parsed metadata of the chunks of one output row group: about 3 KB each.
 _MAX_CHUNKS = 30_000
+# Smaller files are held in memory while they wait: an output row group of them would need too many open files.
+_HELD_BELOW_BYTES = 512 * 1024
 
 
 class SpliceGatherer:
@@ -49,6 +51,8 @@ class SpliceGatherer:
         if self._waiting and not self._has_room(reader, row_group):
             self.flush()
         self._gatherer.keep(reader)
+        if reader.slice.size_bytes < _HELD_BELOW_BYTES:
+            reader.hold()
         self._waiting.append(InputRowGroup(reader, row_group))
         self._waiting_bytes += row_group.compressed_bytes
 

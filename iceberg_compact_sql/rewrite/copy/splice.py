@@ -202,12 +202,5 @@ def _are_large(chunks: Sequence[InputChunk], pages: int, uncompressed_bytes: int
     return pages > 0 and (uncompressed_bytes >= MIN_PAGE_BYTES * pages or rows >= MIN_PAGE_ROWS * pages)
 
 
-SPLICE_ERRORS = (
-    FooterError,
-    pa.ArrowException,
-    ArithmeticError,
-    LookupError,
-    ValueError,
-    TypeError,
-    NotImplementedError,
-)
+# Also errors of a codec: decoding the row groups then names the damaged file.
+SPLICE_ERRORS = (FooterError, pa.ArrowException, OSError, ArithmeticError, LookupError, ValueError, TypeError)

@@ -117,6 +117,15 @@ class OpenSlice:
                 self._file.close()
                 self._file = None
 
+    def hold(self) -> None:
+        """Read the whole file into memory and close it: many small files would need many handles."""
+        file = self.file
+        with input_errors(self.path):
+            content = file.read_at(file.size(), 0)
+        with self._lock:
+            self._file = pa.BufferReader(content)
+        file.close()
+
     @cached_property
     def own_ids(self) -> bool:
         """Whether the field ids are in the file and not from the name mapping."""

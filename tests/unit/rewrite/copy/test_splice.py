@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from iceberg_compact_sql.events import listening
 from iceberg_compact_sql.rewrite.copy import splice
 from iceberg_compact_sql.rewrite.run_task import run_task
 from iceberg_compact_sql.rewrite.scan.arrow_types import arrow_schema
@@ -239,3 +242,19 @@ def test_an_encoded_column_that_reads_back_differently_is_not_committed(
     result = run_task(job, task)
     assert isinstance(result, RewriteFailure) and "differently in column id" in result.reason
     assert bench.written() == []
+
+
+def test_small_inputs_need_no_open_file_each(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for number in range(60):
+        bench.add(numbered_rows(20, first=20 * number))
+    open_files: list[str] = []
+
+    def count(event: str, facts: Mapping[str, object]) -> None:
+        if event == "rewrite.splice":
+            open_files.extend(file.path for file in psutil.Process().open_files() if file.path.endswith(".parquet"))
+
+    with listening(count):
+        results = bench.rewrite(bench.job(copy_min_row_group_bytes=2**40))
+    assert read_back(results) == numbered_rows(1200).to_pylist()
+    assert open_files == []
