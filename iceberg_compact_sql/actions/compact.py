@@ -66,7 +66,8 @@ def compact(request: CompactRequest, context: Context) -> CompactResult:
         plan = compaction.plan()
         if plan.rewrites:
             compaction.execute(plan)
-    return tally.result()
+        # Before the listeners of the run's end, whose time is not the run's.
+        return tally.result()
 
 
 @dataclass
