@@ -214,3 +214,10 @@ def test_lines_for_people(plain_lake: PlainLake, tmp_path: Path) -> None:
     done = invoke("--config", path, "--table", "t")
     assert done.stdout.startswith("compact plain.db.t: done: rewritten_data_files_count 6, added_data_files_count 1")
     assert invoke("--config", path, "--table", "t").stdout == "compact plain.db.t: nothing to do\n"
+
+
+@pytest.mark.parametrize("strategy", ["small-files", "delete_files", "time_series", "full"])
+def test_every_strategy_is_a_call_that_runs(plain_lake: PlainLake, tmp_path: Path, strategy: str) -> None:
+    make(plain_lake)
+    (line,) = lines("--config", config(plain_lake, tmp_path), "--table", "t", "--strategy", strategy, "--dry-run")
+    assert line["outcome"] == ("nothing to do" if strategy == "time_series" else "planned")
