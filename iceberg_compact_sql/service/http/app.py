@@ -100,7 +100,7 @@ def _metrics(request: Request) -> Response:
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _own_error(request: Request, error: Exception) -> JSONResponse:
+async def _own_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, IcebergCompactError)
     status = 400
     if isinstance(error, NotFoundError) and error.argument in _RESOURCES:
@@ -111,7 +111,7 @@ async def _own_error(request: Request, error: Exception) -> JSONResponse:
         status = 409
     elif isinstance(error, QueueFullError):
         status = 429
-    return JSONResponse({"error": error_json(error)}, status)
+    return _shown(request, error_json(error), status)
 
 
 async def _wrong_shape(request: Request, error: Exception) -> JSONResponse:
@@ -126,10 +126,17 @@ async def _wrong_shape(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": detail}, 422)
 
 
-async def _http_error(request: Request, error: Exception) -> JSONResponse:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = {"code": _CODES.get(error.status_code, "FAILED"), "message": str(error.detail)}
-    return JSONResponse({"error": detail}, error.status_code, headers=error.headers)
+    return _shown(request, detail, error.status_code, error.headers)
+
+
+def _shown(request: Request, detail: dict[str, Any], status: int, headers: Any = None) -> Response:
+    """The error as JSON; as a page for a browser that asked for one."""
+    if "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/"):
+        return page.render(request, "error.html", status, status=status, message=detail["message"])
+    return JSONResponse({"error": detail}, status, headers=headers)
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -1,0 +1,67 @@
+"""The page without a browser: what it shows, what it escapes, sign-in, roles."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.support.plain import PlainLake
+from tests.unit.actions.test_compact_faults import fragmented
+from tests.unit.service.test_http import ADMIN, COMPACT, READER, Serve, ended, serve
+
+__all__ = ["serve"]
+HTML = {"Accept": "text/html"}
+
+
+def test_every_page_shows_its_state(serve: Serve, plain_lake: PlainLake) -> None:
+    fragmented(plain_lake)
+    client = serve(tables=[{"name": "db.t", "schedule": "0 3 * * *"}])
+    job_id = client.post("/api/v1/compact", json=COMPACT).json()["job_id"]
+    ended(client, job_id)
+    client.post("/api/v1/tables/score")
+    overview = client.get("/", headers=HTML).text
+    for text in ("Need compaction", "plain.db.t", job_id[:8], "Jobs by day", "Run now", "Pause", "files became"):
+        assert text in overview
+    assert "CALL compact_table(&#39;plain.db.t&#39;, target =&gt; &#39;1MB&#39;" in client.get(f"/jobs/{job_id}").text
+    assert "<svg" in client.get("/tables/plain.db.t").text
+    assert "0 3 * * *" in client.get("/schedules").text and job_id[:8] in client.get("/jobs").text
+    missing = client.get("/tables/db.none", headers=HTML)
+    assert missing.status_code == 404 and "there is no table" in missing.text
+    assert client.get("/static/page.css").status_code == client.get("/static/charts.css").status_code == 200
+
+
+def test_pages_have_neither_styles_nor_scripts_inside_nor_other_hosts() -> None:
+    folder = Path(__file__).parents[3] / "iceberg_compact_sql" / "service"
+    for path in [*(folder / "templates").iterdir(), folder / "static" / "page.js", folder / "static" / "page.css"]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\sstyle=|<style|https?://|\son\w+=|javascript:", text), path
+        assert "<script>" not in text and len(re.findall(r"\|\s*safe", text)) <= 2, path
+
+
+def test_text_of_others_stays_text(serve: Serve, plain_lake: PlainLake) -> None:
+    fragmented(plain_lake)
+    client = serve()
+    evil = "<img src=x onerror=alert(1)>"
+    body = {"table": "db.t", "options": {"where": f"id > 1 -- {evil}"}}
+    answer = client.post("/api/v1/compact", json=body)
+    if answer.status_code == 202:
+        assert evil not in client.get(f"/jobs/{answer.json()['job_id']}").text
+    for path in (f"/tables/{evil}", f"/jobs/{evil}"):
+        assert evil not in client.get(path, headers=HTML).text
+    assert evil not in client.get("/", headers=HTML).text
+
+
+def test_sign_in_with_a_wrong_and_a_right_token(serve: Serve, plain_lake: PlainLake) -> None:
+    client = serve(server={"token": ADMIN, "read_token": READER})
+    away = client.get("/", headers=HTML, follow_redirects=False)
+    assert away.status_code == 303 and away.headers["Location"] == "/login"
+    wrong = client.post("/login", data={"token": "wrong-token-000000000"}, headers=HTML)
+    assert wrong.status_code == 401 and "This token is not known" in wrong.text
+    right = client.post("/login", data={"token": READER}, follow_redirects=False)
+    assert right.status_code == 303
+    cookie = right.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and READER not in cookie
+    assert "Overview" in client.get("/", headers=HTML).text
+    assert client.post("/api/v1/tables/score", json={}).status_code == 403
+    out = client.post("/logout", data={}, follow_redirects=False)
+    assert out.status_code in (303, 415)
