@@ -10,6 +10,7 @@ from tests.unit.actions.test_compact_faults import fragmented
 from tests.unit.service.test_http import ADMIN, COMPACT, READER, Serve, ended, serve
 
 __all__ = ["serve"]
+POLICY = "Content-Security-Policy"
 HTML = {"Accept": "text/html"}
 
 
@@ -25,6 +26,8 @@ def test_every_page_shows_its_state(serve: Serve, plain_lake: PlainLake) -> None
     assert "CALL compact_table(&#39;plain.db.t&#39;, target =&gt; &#39;1MB&#39;" in client.get(f"/jobs/{job_id}").text
     assert "<svg" in client.get("/tables/plain.db.t").text
     assert "0 3 * * *" in client.get("/schedules").text and job_id[:8] in client.get("/jobs").text
+    report = client.get("/api/v1/tables/db.t/report")
+    assert report.status_code == 200 and "<svg" in report.text and "unsafe-inline" in report.headers[POLICY]
     missing = client.get("/tables/db.none", headers=HTML)
     assert missing.status_code == 404 and "there is no table" in missing.text
     assert client.get("/static/page.css").status_code == client.get("/static/charts.css").status_code == 200
