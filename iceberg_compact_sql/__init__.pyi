@@ -43,6 +43,8 @@ def compact_table(
     where: str | None = None,
     branch: str | None = None,
     strategy: Literal["binpack", "sort", "zorder", "hilbert"] | None = None,
+    sort_order: str | None = None,
+    max_depth: int | None = None,
     min_file_size: int | str | None = None,
     max_file_size: int | str | None = None,
     min_input_files: int | None = None,
@@ -72,9 +74,12 @@ def compact_table(
     copy_min_row_group_size: int | str | None = None,
     claim: bool | None = None,
     min_fragment_ratio: float | None = None,
-    sort_order: str | None = None,
+    compression_factor: float | None = None,
+    shuffle_partitions_per_file: int | None = None,
+    max_output_size: int | None = None,
+    var_length_contribution: int | None = None,
 ) -> DataFrame:
-    """Rewrite small and oversized files to the target size and apply their deletes; rows never change."""
+    """Rewrite small, oversized and overlapping files to the target size and apply their deletes."""
 
 def score_partitions(
     spark: SparkSession | ConnectSession,
@@ -82,6 +87,7 @@ def score_partitions(
     target: int | str | None = None,
     branch: str | None = None,
     where: str | None = None,
+    cluster_by: str | None = None,
 ) -> DataFrame:
     """Score every partition from 0 (healthy) to 1 (worst) with its file counts, gain and cost."""
 
@@ -176,6 +182,8 @@ def maintain_table(
     target: int | str | None = None,
     where: str | None = None,
     branch: str | None = None,
+    strategy: Literal["binpack", "sort", "zorder", "hilbert"] | None = None,
+    sort_order: str | None = None,
     max_bytes: int | str | None = None,
     older_than: str | date | datetime | timedelta | None = None,
     retain_last: int | None = None,

@@ -26,18 +26,20 @@ from iceberg_compact_sql.errors import (
     CommitConflictError,
     IcebergCompactError,
     RewriteFailedError,
-    UnsupportedError,
 )
-from iceberg_compact_sql.plan.compaction import plan_compaction
+from iceberg_compact_sql.plan.compaction import plan_compaction, table_depth
 from iceberg_compact_sql.plan.cost import Prices
+from iceberg_compact_sql.plan.layouts.resolve_order import OrderTable, resolve_order
 from iceberg_compact_sql.plan.learned_pace import LearnedPaces
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, FileGroup
+from iceberg_compact_sql.redaction import masked_logger
 from iceberg_compact_sql.rewrite.job import build_job
 from iceberg_compact_sql.rewrite.scan.stored_columns import stored_schema
 from iceberg_compact_sql.rewrite.task import GroupFailed, GroupOutcome, GroupRewritten
 from iceberg_compact_sql.storage.io_properties import io_properties
-from iceberg_compact_sql.table.inventory import read_inventory
+from iceberg_compact_sql.table.inventory import TableInventory, read_inventory
 
+_log = masked_logger(__name__)
 # How often a group that conflicts with a concurrent change is planned and rewritten again on the new head.
 _MAX_REPLANS = 4
 _ALL_GONE = "other commits have removed all its files"
@@ -64,8 +66,10 @@ def compact(request: CompactRequest, context: Context) -> CompactResult:
     ):
         compaction = _Compaction.prepare(request, context, tally)
         plan = compaction.plan()
+        tally.depth_before = tally.depth_after = plan.depth
         if plan.rewrites:
             compaction.execute(plan)
+            compaction.measure_depth()
         # Before the listeners of the run's end, whose time is not the run's.
         return tally.result()
 
@@ -88,18 +92,11 @@ class _Compaction:
     def prepare(cls, request: CompactRequest, context: Context, tally: Tally | None = None) -> _Compaction:
         """Open the table and check everything that can be checked without reading manifests."""
         check_strategy(request.strategy)
-        if request.strategy == "binpack" and request.sort_order is not None:
-            raise UnsupportedError(
-                "sort_order is not supported yet",
-                argument="sort_order",
-                value=request.sort_order,
-                hint="Use strategy => 'binpack' without sort_order.",
-            )
         driver_bytes = driver_bytes_setting(f"{SETTING_PREFIX}driver_bytes", context.view.setting("driver_bytes"))
         opened = writable_table(context, request.table)
         metadata = opened.table.metadata
         stored_schema(metadata.schema())
-        options = request.planning_options(metadata.properties, metadata.specs())
+        options = _planning_options(request, context, opened)
         where = context.read_where(request.where, opened.table)
         prices = Prices.from_settings(context.view.conf)
         paces = PastRuns(context).paces(request.table)
@@ -107,7 +104,7 @@ class _Compaction:
 
     def plan(self, accepted_paths: frozenset[str] | None = None) -> CompactionPlan:
         """Return which files of the branch's head are rewritten, and why; reads only manifests."""
-        inventory = read_inventory(self.opened.table, self.request.branch, self.where)
+        inventory = self._inventory()
         plan = plan_compaction(
             inventory,
             self.options,
@@ -128,6 +125,17 @@ class _Compaction:
             input_bytes=sum(group.input_bytes for group in plan.rewrites),
         )
         return plan
+
+    def _inventory(self) -> TableInventory:
+        order = self.options.order
+        columns = () if order is None else tuple(dict.fromkeys(field.source_id for field in order.fields))
+        return read_inventory(self.opened.table, self.request.branch, self.where, bounds_of=columns)
+
+    def measure_depth(self) -> None:
+        """Measure the clustering depth of the new head, after at least one commit."""
+        if self.options.order is not None and self.tally.snapshot_ids:
+            self.opened = self.opened.reload()
+            self.tally.depth_after = table_depth(self._inventory(), self.options)
 
     def execute(self, plan: CompactionPlan) -> None:
         """Rewrite and commit the plan's groups; groups in conflict are planned again on the new head."""
@@ -179,6 +187,7 @@ class _Compaction:
             self.opened = self.opened.reload()
             # Bind the column names again: a column may have been renamed or replaced.
             self.where = self.context.read_where(self.request.where, self.opened.table)
+            self.options = _planning_options(self.request, self.context, self.opened)
             plan = self.plan(accepted_paths=paths)
         except IcebergCompactError as error:
             raise CommitConflictError(
@@ -345,6 +354,21 @@ class _Compaction:
             f"group {group.group_id}{where} could not be rewritten: {failure.reason}{more}",
             hint=f"{self.tally.text()}{advice}",
         )
+
+
+def _planning_options(request: CompactRequest, context: Context, opened: OpenTable) -> CompactionOptions:
+    """Return the planner's options; the order of a clustering run is bound to the table's current columns."""
+    metadata = opened.table.metadata
+    wanted = request.order_request
+    if wanted is None:
+        return request.planning_options(metadata.properties, metadata.specs())
+    case_sensitive = context.view.case_sensitive
+    full_name = ".".join((opened.catalog_name, *opened.identifier))
+    table = OrderTable.of(full_name, metadata, request.output_spec_id, case_sensitive=case_sensitive)
+    resolved = resolve_order(wanted, table)
+    for note in resolved.notes:
+        _log.warning("%s: %s", opened.name, note)
+    return request.planning_options(metadata.properties, metadata.specs(), resolved.order)
 
 
 def _shares(wave_bytes: int) -> Callable[[RewriteProgress], None]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from iceberg_compact_sql.commit.model import CommitReport
 from iceberg_compact_sql.plan.cost import Prices, Throughput, compute_dollars
+from iceberg_compact_sql.plan.layouts.order import DEFAULT_MAX_DEPTH, LAYOUTS, ClusterOrder
+from iceberg_compact_sql.plan.layouts.resolve_order import OrderRequest
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, FileGroup
 from iceberg_compact_sql.plan.options import resolve_options
 from iceberg_compact_sql.rewrite.task import GroupRewritten
@@ -23,6 +25,11 @@ class CompactRequest:
     where: str | None = None
     strategy: str = "binpack"
     sort_order: str | None = None
+    # None: files are selected by size only, as Iceberg does.
+    max_depth: int | None = DEFAULT_MAX_DEPTH
+    compression_factor: float | None = None
+    max_output_bytes: int | None = None
+    var_length_bytes: int | None = None
     target_bytes: int | None = None
     min_file_bytes: int | None = None
     max_file_bytes: int | None = None
@@ -62,9 +69,22 @@ class CompactRequest:
     def allowed_failed_commits(self) -> int:
         return self.max_commits if self.max_failed_commits is None else self.max_failed_commits
 
-    def planning_options(self, properties: Mapping[str, str], spec_ids: Collection[int] | None) -> CompactionOptions:
+    @property
+    def order_request(self) -> OrderRequest | None:
+        """The wanted order of rows; None for a strategy that keeps their order."""
+        if self.strategy == "binpack":
+            return None
+        layout = next(layout for layout in LAYOUTS if layout == self.strategy)
+        return OrderRequest(layout, self.sort_order, self.max_output_bytes, self.var_length_bytes)
+
+    def planning_options(
+        self, properties: Mapping[str, str], spec_ids: Collection[int] | None, order: ClusterOrder | None = None
+    ) -> CompactionOptions:
         """Return the planner's options with every default filled in; refuse values that contradict each other."""
         return resolve_options(
+            order=order,
+            max_depth=self.max_depth if order is not None else None,
+            compression_factor=self.compression_factor,
             properties=properties,
             spec_ids=spec_ids,
             target=self.target_bytes,
@@ -78,7 +98,7 @@ class CompactRequest:
             max_group_files=self.max_group_files,
             max_files=self.max_files,
             rewrite_all=self.rewrite_all,
-            strategy=self.strategy,
+            strategy=self.strategy if order is None else order.layout,
             job_order=self.job_order,
             idle_ms=self.idle_ms,
             min_score=self.min_score,
@@ -147,6 +167,8 @@ class Tally:
     committed_request_cost: float = 0.0
     snapshot_ids: list[int] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    depth_before: float | None = None
+    depth_after: float | None = None
 
     def add_commit(self, groups: Sequence[tuple[FileGroup, GroupRewritten]], report: CommitReport) -> None:
         if report.snapshot_id is not None:
@@ -189,6 +211,8 @@ class Tally:
             snapshot_ids=tuple(self.snapshot_ids),
             elapsed_ms=int((time.monotonic() - self.started) * 1000),
             failures=tuple(self.failures),
+            depth_before=self.depth_before,
+            depth_after=self.depth_after,
             spliced_columns=self.spliced_columns,
         )
 

@@ -323,7 +323,7 @@ def _bind_options(
                 hint=did_you_mean(key, known) or f"Known options: {', '.join(sorted(known))}.",
                 iceberg=iceberg_errors.unknown_options(
                     [key for key in values["options"] if not _is_option(procedure, by_option, key)],
-                    str(values.get("strategy")),
+                    iceberg_errors.strategy_of(str(values.get("strategy")), values.get("sort_order")),
                 ),
             )
     return remaining

@@ -44,6 +44,10 @@ _OPTION_MESSAGES = {
     ),
     "max-files-to-rewrite": "Cannot set {key} to {value}, the value must be positive integer.",
     "rewrite-job-order": "Invalid rewrite job order name: {value}",
+    "max-output-size": "Cannot have the interleaved ZOrder value use less than 1 byte, '{key}' was set to {value}",
+    "var-length-contribution": (
+        "Cannot use less than 1 byte for variable length types with ZOrder, '{key}' was set to {value}"
+    ),
 }
 _ARGUMENT_MESSAGES = {
     "retain_last": "Number of snapshots to retain must be at least 1, cannot be: {value}",
@@ -125,8 +129,20 @@ def positional_after_named(procedure: str, name: str) -> IcebergError:
     )
 
 
+def strategy_of(strategy: str, sort_order: str | None) -> str:
+    """Return the strategy that a sort_order makes of `binpack` and `sort`; what cannot be read is refused later.
+
+    >>> strategy_of("binpack", "ZOrder(a, b)"), strategy_of("sort", "id"), strategy_of("hilbert", "id")
+    ('zorder', 'sort', 'hilbert')
+    """
+    if sort_order is None or strategy not in ("binpack", "sort"):
+        return strategy
+    function = sort_order.strip(" \t\r\n(").partition("(")[0].strip().lower()
+    return function if function in ("zorder", "hilbert") else "sort"
+
+
 def unknown_options(keys: Collection[str], strategy: str) -> IcebergError:
-    rewriter = {"sort": "SORT", "zorder": "Z-ORDER"}.get(strategy, "BIN-PACK")
+    rewriter = {"sort": "SORT", "zorder": "Z-ORDER", "hilbert": "HILBERT"}.get(strategy, "BIN-PACK")
     shown = ", ".join(sorted(keys))
     return IcebergError(
         f"Cannot use options [{shown}], they are not supported by the action or the rewriter {rewriter}"

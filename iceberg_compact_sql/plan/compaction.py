@@ -9,6 +9,8 @@ from typing import Any
 from iceberg_compact_sql.events import reach
 from iceberg_compact_sql.plan.budget import Budget, Price
 from iceberg_compact_sql.plan.cost import Estimate, Prices, RunRequests, Throughput, Work, estimate, metadata_requests
+from iceberg_compact_sql.plan.layouts.cluster_files import plan_overlaps
+from iceberg_compact_sql.plan.layouts.depth import DepthSum, file_depths
 from iceberg_compact_sql.plan.learned_pace import NOTHING_LEARNED, LearnedPaces, Pace, planned_way
 from iceberg_compact_sql.plan.model import CompactionOptions, CompactionPlan, FileGroup
 from iceberg_compact_sql.plan.packing import pack_files
@@ -31,6 +33,7 @@ class _Draft:
     rewrite: bool
     reason: str
     expected_files: int
+    depth: float | None = None
 
     @property
     def input_bytes(self) -> int:
@@ -71,11 +74,15 @@ def plan_compaction(
         )
     output_spec_id = inventory.default_spec_id if options.output_spec_id is None else options.output_spec_id
     drafts: list[_Draft] = []
+    depths = DepthSum()
     for files in files_by_output_partition(inventory, output_spec_id):
         if accepted_paths is not None:
             files = [file for file in files if file.path in accepted_paths]
         if files:
-            drafts.extend(_plan_partition(inventory, files, options, now_ms, accepted=accepted_paths is not None))
+            made = _plan_partition(
+                inventory, files, options, output_spec_id, now_ms, accepted=accepted_paths is not None
+            )
+            drafts.extend(_with_depth(inventory, files, made, options, depths))
     drafts = _within_file_limit(inventory, drafts, options)
     metadata = metadata_requests(inventory.manifests, sum(draft.rewrite for draft in drafts))
     file_groups = [
@@ -88,8 +95,37 @@ def plan_compaction(
     groups = [*rewrites, *over_budget, *skipped]
     reach("plan.decided", groups=len(groups), rewrites=len(rewrites), filtered=where_given)
     return CompactionPlan(
-        inventory.state, options, tuple(replace(group, group_id=number) for number, group in enumerate(groups, 1))
+        inventory.state,
+        options,
+        tuple(replace(group, group_id=number) for number, group in enumerate(groups, 1)),
+        depths.mean,
     )
+
+
+def table_depth(inventory: TableInventory, options: CompactionOptions) -> float | None:
+    """Return the clustering depth of all files, averaged by rows; None without an order or without files."""
+    output_spec_id = inventory.default_spec_id if options.output_spec_id is None else options.output_spec_id
+    depths = DepthSum()
+    if options.order is not None:
+        for files in files_by_output_partition(inventory, output_spec_id):
+            depths.add(file_depths(inventory, files, options.order))
+    return depths.mean
+
+
+def _with_depth(
+    inventory: TableInventory,
+    files: Sequence[LiveFile],
+    drafts: Sequence[_Draft],
+    options: CompactionOptions,
+    depths: DepthSum,
+) -> Iterable[_Draft]:
+    """Return the drafts of a partition with the depth of their files; add its files to `depths`."""
+    if options.order is None:
+        return drafts
+    found = file_depths(inventory, files, options.order)
+    depths.add(found)
+    positions = {file.path: position for position, file in enumerate(files)}
+    return [replace(draft, depth=found.mean([positions[file.path] for file in draft.files])) for draft in drafts]
 
 
 def files_by_output_partition(inventory: TableInventory, output_spec_id: int) -> Iterable[list[LiveFile]]:
@@ -112,7 +148,13 @@ def files_by_output_partition(inventory: TableInventory, output_spec_id: int) ->
 
 
 def _plan_partition(
-    inventory: TableInventory, files: list[LiveFile], options: CompactionOptions, now_ms: int, *, accepted: bool
+    inventory: TableInventory,
+    files: list[LiveFile],
+    options: CompactionOptions,
+    output_spec_id: int,
+    now_ms: int,
+    *,
+    accepted: bool,
 ) -> list[_Draft]:
     """Return the groups of one partition, to rewrite or to skip; at least one."""
     facts = partition_facts(inventory, files, options.target_bytes)
@@ -122,6 +164,13 @@ def _plan_partition(
         return [_Draft(points, tuple(files), False, refusal, len(files))]
     classified = classify_files(inventory, files, options)
     drafts = [_Draft(points, refused, False, reason, len(refused)) for reason, refused in classified.refused]
+    if options.order is not None and options.max_depth is not None and not (options.rewrite_all or accepted):
+        clustered = plan_overlaps(inventory, classified, options, output_spec_id)
+        drafts += [_Draft(points, group, v.rewrite, v.reason, v.expected_files) for group, v in clustered]
+        return drafts
+    if options.order is not None and accepted:
+        # They were accepted for their overlap: their size does not matter.
+        classified = replace(classified, candidates=(*classified.candidates, *classified.healthy), healthy=())
     for group in pack_files(classified.candidates, options.max_group_bytes, options.max_group_files):
         verdict = judge_group(inventory, group, options, accepted=accepted)
         drafts.append(_Draft(points, tuple(group), verdict.rewrite, verdict.reason, verdict.expected_files))
@@ -158,10 +207,10 @@ def _within_file_limit(inventory: TableInventory, drafts: list[_Draft], options:
         if kept:
             verdict = judge_group(inventory, kept, options, accepted=True)
             if verdict.rewrite:
-                limited.append(_Draft(draft.score, kept, True, verdict.reason, verdict.expected_files))
+                limited.append(_Draft(draft.score, kept, True, verdict.reason, verdict.expected_files, draft.depth))
                 remaining, left_out = 0, draft.files[remaining:]
         reason = f"{files_text(len(left_out))} left for another run: max_files {options.max_files}"
-        limited.append(_Draft(draft.score, left_out, False, reason, len(left_out)))
+        limited.append(_Draft(draft.score, left_out, False, reason, len(left_out), draft.depth))
     return limited
 
 
@@ -191,6 +240,7 @@ def _with_estimate(
         input_bytes=draft.input_bytes,
         expected_files=draft.expected_files,
         score=draft.score,
+        depth=draft.depth,
     )
     if not draft.rewrite:
         return group
@@ -232,7 +282,7 @@ def _deletes_of(inventory: TableInventory, files: Sequence[LiveFile]) -> tuple[t
 
 def _copied(group: FileGroup, options: CompactionOptions) -> tuple[int, int]:
     """Count the row groups that can be copied, and their bytes: large ones of files without deletes."""
-    if options.copy == "never" or group.partition is None:
+    if options.copy == "never" or group.partition is None or options.order is not None:
         return 0, 0
     count = copied_bytes = 0
     smallest = options.copy_min_row_group_bytes

@@ -20,6 +20,10 @@ class CompactionOptions:
     strategy: str = "binpack"
     # The order of rows that a clustering strategy writes; None for `binpack`.
     order: ClusterOrder | None = None
+    # Clustering only: rewrite where more files than this overlap; None selects by size only.
+    max_depth: int | None = None
+    # Clustering only: scales the input size before the number of outputs is worked out; None measures it.
+    compression_factor: float | None = None
     min_input_files: int = 5
     delete_file_threshold: int | None = None
     delete_ratio_threshold: float = 0.3
@@ -40,7 +44,7 @@ class CompactionOptions:
 
     @property
     def sizes_text(self) -> str:
-        """All options that decide the sizes of output files; recorded in the snapshot summary."""
+        """All options that decide sizes and order of output files; recorded in the snapshot summary."""
         limits = (
             self.target_bytes,
             self.min_file_bytes,
@@ -48,7 +52,8 @@ class CompactionOptions:
             self.max_group_bytes,
             self.max_group_files,
         )
-        return "/".join(str(limit or 0) for limit in limits)
+        sizes = "/".join(str(limit or 0) for limit in limits)
+        return sizes if self.order is None else f"{sizes}/{self.order.text}"
 
     @property
     def roll_bytes(self) -> int:
@@ -85,6 +90,8 @@ class FileGroup:
     # The estimate by the constants alone, and the dollars for requests in `estimated_cost`.
     base_seconds: float = 0.0
     request_cost: float = 0.0
+    # How many files overlap in the order of the run, on average over these files; None without an order.
+    depth: float | None = None
 
     @property
     def distinct_deletes(self) -> tuple[LiveDelete, ...]:
@@ -98,6 +105,8 @@ class CompactionPlan:
     state: PlannedState
     options: CompactionOptions
     groups: tuple[FileGroup, ...]
+    # The clustering depth of all files that were planned, averaged by rows; None without an order.
+    depth: float | None = None
 
     @property
     def rewrites(self) -> tuple[FileGroup, ...]:

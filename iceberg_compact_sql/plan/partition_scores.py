@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iceberg_compact_sql.plan.cost import Prices, RunRequests, Throughput, Work, estimate, metadata_requests
+from iceberg_compact_sql.plan.layouts.depth import file_depths, overlap_share
+from iceberg_compact_sql.plan.layouts.order import DEFAULT_MAX_DEPTH, ClusterOrder
 from iceberg_compact_sql.plan.model import CompactionOptions
 from iceberg_compact_sql.plan.options import MAX_SIZE_RATIO, MIN_SIZE_RATIO
 from iceberg_compact_sql.plan.packing import expected_outputs, pack_files
@@ -39,6 +41,9 @@ class PartitionScore:
     files_saved: int
     cost_dollars: float
     recommendation: str
+    # Over an order of rows; None where there is none.
+    clustering_depth: float | None = None
+    clustering_overlap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +99,10 @@ def share_of_metadata(inventory: TableInventory, judged: Sequence[JudgedPartitio
 
 
 def score_partitions(
-    inventory: TableInventory, *, target_bytes: int, now_ms: int, prices: Prices
+    inventory: TableInventory, *, target_bytes: int, now_ms: int, prices: Prices, order: ClusterOrder | None = None
 ) -> list[PartitionScore]:
-    """Return a score for each partition, worst first."""
-    options = scoring_options(target_bytes)
+    """Return a score for each partition, worst first; with its clustering if the inventory has bounds of an order."""
+    options = replace(scoring_options(target_bytes), order=order)
     judged = judge_partitions(inventory, options)
     metadata = share_of_metadata(inventory, judged)
     scores = [_score(inventory, partition, options, now_ms, prices, metadata) for partition in judged]
@@ -115,6 +120,10 @@ def _score(
 ) -> PartitionScore:
     facts, first = judged.facts, judged.files[0]
     work = judged.work(options, metadata)
+    order = options.order
+    depth = None if order is None else file_depths(inventory, judged.files, order).mean()
+    # How rows are arranged does not change what a plain compaction gains.
+    options = replace(options, order=None)
     return PartitionScore(
         partition=inventory.partition_path(first.spec_id, first.partition),
         spec_id=first.spec_id,
@@ -132,12 +141,16 @@ def _score(
         health=health(facts, options.target_bytes),
         files_saved=files_saved(facts, options.target_bytes),
         cost_dollars=0.0 if work is None else estimate(work, prices, Throughput()).dollars,
-        recommendation=recommendation(inventory, judged, options),
+        recommendation=recommendation(inventory, judged, options, depth),
+        clustering_depth=depth,
+        clustering_overlap=None if order is None else overlap_share(inventory, judged.files, order),
     )
 
 
-def recommendation(inventory: TableInventory, judged: JudgedPartition, options: CompactionOptions) -> str:
-    """Return what to do with a partition, and why: `compact:`, `watch:`, `wait:` or `healthy:` with figures."""
+def recommendation(
+    inventory: TableInventory, judged: JudgedPartition, options: CompactionOptions, depth: float | None = None
+) -> str:
+    """Return what to do with a partition, and why: `compact:`, `cluster:`, `watch:`, `wait:` or `healthy:`."""
     facts, files = judged.facts, judged.files
     verdicts = [
         judge_group(inventory, group, options)
@@ -147,6 +160,8 @@ def recommendation(inventory: TableInventory, judged: JudgedPartition, options: 
     if rewrites:
         more = f", and {len(rewrites) - 1} more groups" if len(rewrites) > 1 else ""
         return f"compact: {rewrites[0].reason}{more}"
+    if depth is not None and depth > DEFAULT_MAX_DEPTH:
+        return f"cluster: {len(files)} files, a point of the order meets {depth:.1f} of them"
     if facts.delete_files:
         share = f"{facts.deleted_rows_ratio:.0%} of rows deleted by position"
         return f"watch: {facts.delete_files} delete file{'' if facts.delete_files == 1 else 's'}, {share}"

@@ -80,9 +80,10 @@ def judge_group(
     another writer.
     """
     count, total_bytes = len(files), sum(file.size_bytes for file in files)
-    outputs = min(expected_outputs(total_bytes, options), max(1, sum(file.rows for file in files)))
+    written_bytes = int(total_bytes * (options.compression_factor or 1.0))
+    outputs = min(expected_outputs(written_bytes, options), max(1, sum(file.rows for file in files)))
     if options.rewrite_all:
-        return Verdict(True, f"rewrite_all: {_described(files)} rewritten into {outputs}", outputs)
+        return Verdict(True, f"rewrite_all: {sizes_of(files)} rewritten into {outputs}", outputs)
     with_deletes = files if inventory.has_deletes else ()
     over_threshold = [file for file in with_deletes if has_too_many_deletes(inventory, file, options)]
     enough_files = count > 1 and count >= options.min_input_files
@@ -92,12 +93,14 @@ def judge_group(
         return Verdict(False, _too_few(files, options), count)
     oversized = any(file.size_bytes > options.max_file_bytes for file in files)
     applies_deletes = bool(over_threshold) or any(has_effective_deletes(inventory, file) for file in with_deletes)
-    if not (outputs < count or oversized or applies_deletes):
-        sentence = f"{_described(files)}: a rewrite would write {files_text(outputs)}, no gain"
+    # By size only, as in Iceberg, and for files that were accepted before: their order is the gain.
+    orders_rows = options.order is not None and count > 1 and (options.max_depth is None or accepted)
+    if not (outputs < count or oversized or applies_deletes or orders_rows):
+        sentence = f"{sizes_of(files)}: a rewrite would write {files_text(outputs)}, no gain"
         return Verdict(False, sentence, count)
     if not applies_deletes and inventory.made_by_one_run(files, options.sizes_text):
         return Verdict(
-            False, f"{_described(files)}, written by one compaction for the same sizes: nothing to gain", count
+            False, f"{sizes_of(files)}, written by one compaction for the same sizes: nothing to gain", count
         )
     return Verdict(True, _why_rewritten(inventory, files, over_threshold, outputs, options), outputs)
 
@@ -160,7 +163,7 @@ def _why_rewritten(
         causes.append(_threshold_reason(inventory, over_threshold, options))
     elif inventory.has_deletes and (count := sum(1 for file in files if has_effective_deletes(inventory, file))):
         causes.append(f"{count} with deletes to apply")
-    return f"{_described(files)}, {', '.join(causes)}: {action} {outputs}"
+    return f"{sizes_of(files)}, {', '.join(causes)}: {action} {outputs}"
 
 
 def _threshold_reason(inventory: TableInventory, over_threshold: Sequence[LiveFile], options: CompactionOptions) -> str:
@@ -176,7 +179,7 @@ def _threshold_reason(inventory: TableInventory, over_threshold: Sequence[LiveFi
 
 def _too_few(files: Sequence[LiveFile], options: CompactionOptions) -> str:
     if len(files) == 1:
-        return f"{_described(files)}, alone: nothing to merge it with"
+        return f"{sizes_of(files)}, alone: nothing to merge it with"
     return f"{files_text(len(files))}, fewer than min_input_files {options.min_input_files}"
 
 
@@ -186,7 +189,8 @@ def _unsupported(file: LiveFile) -> str:
     return f"of format {file.file_format}: left alone, only Parquet is rewritten"
 
 
-def _described(files: Sequence[LiveFile]) -> str:
+def sizes_of(files: Sequence[LiveFile]) -> str:
+    """`3 files of 2 MB on average`."""
     average = sum(file.size_bytes for file in files) / len(files)
     return f"{files_text(len(files))} of {format_bytes(average)}{' on average' if len(files) > 1 else ''}"
 

@@ -1,4 +1,4 @@
-"""`CALL compact_table(...)`: merge small files and apply deletes; rows never change."""
+"""`CALL compact_table(...)`: merge small files, apply deletes, cluster rows; the rows themselves never change."""
 
 from __future__ import annotations
 
@@ -20,13 +20,25 @@ from iceberg_compact_sql.call.declaration import (
     Row,
     columns,
 )
+from iceberg_compact_sql.call.iceberg_errors import strategy_of, unknown_options
 from iceberg_compact_sql.errors import IcebergError, InvalidArgumentError
-from iceberg_compact_sql.plan.layouts.order import STRATEGY_NAMES
+from iceberg_compact_sql.plan.layouts.order import DEFAULT_MAX_DEPTH, STRATEGY_NAMES
 from iceberg_compact_sql.plan.ways import ways_text
 
 if TYPE_CHECKING:
     from iceberg_compact_sql.actions.compact_request import CompactRequest, CompactResult
     from iceberg_compact_sql.plan.model import CompactionPlan
+
+
+# Arguments that only mean something for a strategy that orders rows, and the strategies that take them.
+_SORT_OPTIONS = frozenset(("compression_factor", "shuffle_partitions_per_file"))
+_STRATEGY_OPTIONS = {
+    "binpack": frozenset[str](),
+    "sort": _SORT_OPTIONS,
+    "zorder": _SORT_OPTIONS | {"max_output_size", "var_length_contribution"},
+    "hilbert": _SORT_OPTIONS,
+}
+_ORDER_OPTIONS = _STRATEGY_OPTIONS["zorder"]
 
 
 def run(context: Context, arguments: Arguments) -> list[Row]:
@@ -47,7 +59,10 @@ def request_of(arguments: Arguments) -> CompactRequest:
     """Return the request of the action from the bound arguments."""
     from iceberg_compact_sql.actions.compact_request import CompactRequest
 
-    if arguments["sort_order"] is not None and arguments["strategy"] == "binpack" and "strategy" in arguments.given:
+    strategy = arguments["strategy"]
+    if arguments["sort_order"] is not None and strategy == "binpack" and "strategy" not in arguments.given:
+        strategy = "sort"
+    if arguments["sort_order"] is not None and strategy == "binpack":
         sentence = "Cannot set rewrite mode, it has already been set to BIN-PACK"
         raise InvalidArgumentError(
             f"{sentence}: strategy => 'binpack' does not sort",
@@ -56,12 +71,17 @@ def request_of(arguments: Arguments) -> CompactRequest:
             hint="Leave out sort_order, or choose a strategy that sorts.",
             iceberg=IcebergError(sentence),
         )
+    _refuse_options_of_other_strategies(arguments, strategy)
     return CompactRequest(
         table=arguments["table"],
         branch=arguments["branch"],
         where=arguments["where"],
-        strategy=arguments["strategy"],
+        strategy=strategy,
         sort_order=arguments["sort_order"],
+        max_depth=_max_depth(arguments),
+        compression_factor=arguments["compression_factor"],
+        max_output_bytes=arguments["max_output_size"],
+        var_length_bytes=arguments["var_length_contribution"],
         target_bytes=arguments["target"],
         min_file_bytes=arguments["min_file_size"],
         max_file_bytes=arguments["max_file_size"],
@@ -92,6 +112,30 @@ def request_of(arguments: Arguments) -> CompactRequest:
         write_options=arguments["options"],
         claim=arguments["claim"],
     )
+
+
+def _max_depth(arguments: Arguments) -> int | None:
+    """In Iceberg's form files are selected by size only, unless the option is given."""
+    depth: int | None = arguments["max_depth"]
+    return None if arguments.iceberg_form and "max_depth" not in arguments.given else depth
+
+
+def _refuse_options_of_other_strategies(arguments: Arguments, strategy: str) -> None:
+    """Refuse an argument that means nothing for the strategy, as Iceberg does."""
+    layout = strategy_of(strategy, arguments["sort_order"])
+    allowed = _STRATEGY_OPTIONS[layout]
+    for parameter in PROCEDURE.parameters:
+        name = parameter.name
+        if name not in _ORDER_OPTIONS or name in allowed or name not in arguments.given:
+            continue
+        strategies = [other for other, names in _STRATEGY_OPTIONS.items() if name in names]
+        raise InvalidArgumentError(
+            f"{name} means nothing for strategy '{layout}'",
+            argument=name,
+            value=arguments[name],
+            hint=f"It belongs to: {', '.join(strategies)}.",
+            iceberg=unknown_options([parameter.option or name], layout),
+        )
 
 
 def result_row(result: CompactResult) -> Row:
@@ -131,8 +175,7 @@ def dry_run_rows(plan: CompactionPlan) -> list[Row]:
             group.copied_row_groups,
             group.estimated_seconds,
             group.estimated_cost,
-            # The clustering depth, which binpack does not have.
-            None,
+            group.depth,
             group.estimate_source or None,
         )
         for group in plan.groups
@@ -141,7 +184,7 @@ def dry_run_rows(plan: CompactionPlan) -> list[Row]:
 
 PROCEDURE = Procedure(
     name="compact_table",
-    summary="Rewrite small and oversized files to the target size and apply their deletes; rows never change.",
+    summary="Rewrite small, oversized and overlapping files to the target size and apply their deletes.",
     parameters=(
         TABLE,
         Parameter(
@@ -163,9 +206,25 @@ PROCEDURE = Procedure(
         Parameter(
             "strategy",
             Kind.CHOICE,
-            "how rows are arranged in the output; only binpack is supported so far",
+            "binpack keeps the order of rows; sort, zorder and hilbert write them in the order of sort_order",
             default="binpack",
+            default_text="binpack; sort when only sort_order is given",
             choices=STRATEGY_NAMES,
+        ),
+        Parameter(
+            "sort_order",
+            Kind.STRING,
+            "columns and transforms with ASC or DESC and NULLS FIRST or LAST, or `zorder(a, b)` or `hilbert(a, b)`",
+            default_text="the table's own order",
+            example="'user_id, at DESC NULLS LAST'",
+        ),
+        Parameter(
+            "max_depth",
+            Kind.INT,
+            "clustering: rewrite files where more than this many of a partition overlap",
+            default=DEFAULT_MAX_DEPTH,
+            minimum=1,
+            option="max-depth",
         ),
         MIN_FILE_SIZE,
         MAX_FILE_SIZE,
@@ -333,7 +392,38 @@ PROCEDURE = Procedure(
             minimum=0,
             example="0.1",
         ),
-        Parameter("sort_order", Kind.STRING, "columns for strategy sort; not supported yet"),
+        Parameter(
+            "compression_factor",
+            Kind.DOUBLE,
+            "clustering: scales the input size before the number of output files is worked out",
+            default_text="the size is measured",
+            above=0,
+            option="compression-factor",
+        ),
+        Parameter(
+            "shuffle_partitions_per_file",
+            Kind.INT,
+            "clustering: accepted for compatibility with Iceberg; ranges follow from the memory of a task",
+            default=1,
+            minimum=1,
+            option="shuffle-partitions-per-file",
+        ),
+        Parameter(
+            "max_output_size",
+            Kind.INT,
+            "zorder: bytes of a position on the curve",
+            default_text="what the ranks need",
+            minimum=1,
+            option="max-output-size",
+        ),
+        Parameter(
+            "var_length_contribution",
+            Kind.INT,
+            "zorder: leading bytes of strings and binaries that count",
+            default_text="all",
+            minimum=1,
+            option="var-length-contribution",
+        ),
     ),
     columns=columns(
         "rewritten_data_files_count int, added_data_files_count int, rewritten_bytes_count bigint, "

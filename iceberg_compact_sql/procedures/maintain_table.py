@@ -16,6 +16,7 @@ from iceberg_compact_sql.call.declaration import (
     Row,
     columns,
 )
+from iceberg_compact_sql.plan.layouts.order import STRATEGY_NAMES
 from iceberg_compact_sql.procedures.expire_snapshots import QUARANTINE
 
 if TYPE_CHECKING:
@@ -73,6 +74,19 @@ PROCEDURE = Procedure(
             default_text="`iceberg-compact.where`, else all",
         ),
         BRANCH,
+        Parameter(
+            "strategy",
+            Kind.CHOICE,
+            "compact: as compact_table",
+            default_text="`iceberg-compact.strategy`, else as compact_table",
+            choices=STRATEGY_NAMES,
+        ),
+        Parameter(
+            "sort_order",
+            Kind.STRING,
+            "compact: the order of rows, as compact_table",
+            default_text="`iceberg-compact.sort-order`, else as compact_table",
+        ),
         Parameter(
             "max_bytes", Kind.SIZE, "compact: stop at this many input bytes", default_text="`iceberg-compact.max-bytes`"
         ),

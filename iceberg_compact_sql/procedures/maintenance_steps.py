@@ -30,6 +30,8 @@ class DeclaredStep:
     procedure: str
     arguments: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    # If the call gives one of these, properties give none of them: they mean something together.
+    together: frozenset[str] = frozenset()
 
     @property
     def declaration(self) -> Procedure:
@@ -50,8 +52,23 @@ STEPS = (
     DeclaredStep(
         "compact",
         "compact_table",
-        {"target": "target", "where": "where", "branch": "branch", "max_bytes": "max_bytes"},
-        {"target": "target", "where": "where", "max-bytes": "max_bytes"},
+        {
+            "target": "target",
+            "where": "where",
+            "branch": "branch",
+            "max_bytes": "max_bytes",
+            "strategy": "strategy",
+            "sort_order": "sort_order",
+        },
+        {
+            "target": "target",
+            "where": "where",
+            "max-bytes": "max_bytes",
+            "strategy": "strategy",
+            "sort-order": "sort_order",
+            "max-depth": "max_depth",
+        },
+        together=frozenset(("strategy", "sort_order")),
     ),
     DeclaredStep("position_deletes", "rewrite_position_deletes", {"branch": "branch"}),
     DeclaredStep("manifests", "rewrite_manifests", {"branch": "branch"}, {"manifests.sort-by": "sort_by"}),
@@ -112,7 +129,8 @@ def _bound(context: Context, step: DeclaredStep, arguments: Arguments, propertie
     sources: dict[str | None, str] = {}
     for suffix, name in step.properties.items():
         text = properties.get(PROPERTY_PREFIX + suffix)
-        if text is not None and name not in from_call:
+        replaced = name in step.together and not step.together.isdisjoint(from_call)
+        if text is not None and name not in from_call and not replaced:
             parameter = procedure.parameter(name)
             listed = parameter is not None and parameter.kind is Kind.STRINGS
             given[name] = GivenArgument([item.strip() for item in text.split(",")] if listed else text, name)

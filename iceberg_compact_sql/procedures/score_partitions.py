@@ -21,6 +21,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
         branch=arguments["branch"],
         target_bytes=arguments["target"],
         where=arguments["where"],
+        cluster_by=arguments["cluster_by"],
     )
     return [score_row(partition) for partition in score(request, context).partitions]
 
@@ -45,6 +46,8 @@ def score_row(score: PartitionScore) -> Row:
         score.files_saved,
         score.cost_dollars,
         score.recommendation,
+        score.clustering_depth,
+        score.clustering_overlap,
     )
 
 
@@ -62,12 +65,19 @@ PROCEDURE = Procedure(
         ),
         BRANCH,
         Parameter("where", Kind.STRING, "a filter over the table's columns that selects the files to score"),
+        Parameter(
+            "cluster_by",
+            Kind.STRING,
+            "a sort_order over which the clustering of the files is measured",
+            default_text="the table's own order",
+            example="'user_id, at'",
+        ),
     ),
     columns=columns(
         "partition string, spec_id int, data_files bigint, data_bytes bigint, rows bigint, small_files bigint, "
         "average_file_bytes bigint, delete_files bigint, deleted_rows_ratio double, fragment_ratio double, "
         "last_written_at timestamp, last_compacted_at timestamp, score double, health int, files_saved bigint, "
-        "cost double, recommendation string"
+        "cost double, recommendation string, clustering_depth double, clustering_overlap double"
     ),
     run=run,
     example="CALL score_partitions('db.events')",

@@ -71,6 +71,7 @@ def build_job(
         min_file_bytes=options.min_file_bytes,
         max_file_bytes=options.max_file_bytes,
         order=options.order,
+        compression_factor=options.compression_factor,
         requests=request_limit().requests,
     )
 

@@ -41,6 +41,8 @@ class RewriteJob:
     max_file_bytes: int = 921 * 1024**2
     # The order of the rows in the outputs; None keeps the order of the inputs.
     order: ClusterOrder | None = None
+    # With an order: input bytes times this decide the number of outputs; None decides by measured outputs.
+    compression_factor: float | None = None
     # Requests to stores that one process has in flight for this run.
     requests: int = DEFAULT_REQUESTS
 

@@ -20,6 +20,7 @@ from iceberg_compact_sql.errors import NotFoundError, did_you_mean
 from iceberg_compact_sql.events import reach, stop_if_cancelled
 from iceberg_compact_sql.pyiceberg_internals import manifest_columns as record
 from iceberg_compact_sql.pyiceberg_internals.manifest_lists import read_manifests
+from iceberg_compact_sql.table.column_bounds import ColumnBounds
 from iceberg_compact_sql.table.damaged_metadata import stop_if_damaged
 from iceberg_compact_sql.table.delete_index import (
     DeleteIndex,
@@ -77,6 +78,7 @@ class TableInventory:
         snapshots: Sequence[SnapshotFacts] = (),
         index: DeleteIndex | None = None,
         manifests: int = 0,
+        bounds: Mapping[str, Mapping[int, ColumnBounds]] | None = None,
     ) -> None:
         self.state = state
         self.files = files
@@ -85,8 +87,12 @@ class TableInventory:
         self.default_spec_id = default_spec_id
         # How many manifests were read.
         self.manifests = manifests
+        # By path, of the columns that the reader was asked for.
+        self.bounds = bounds or {}
         self._snapshots = {fact.snapshot_id: fact for fact in snapshots}
         self._times_by_sequence = {fact.sequence_number: fact.time_ms for fact in snapshots}
+        # The current schema; the others are for partitions of dropped columns.
+        self.schema = schemas[0] if schemas else None
         self._paths = PartitionPaths(specs, schemas)
         self._index = index if index is not None else DeleteIndex(deletes, unpartitioned_specs=_unpartitioned(specs))
         self._delete_times: dict[tuple[int, Partition], int] | None = None
@@ -110,6 +116,13 @@ class TableInventory:
         runs = {(fact.run_id, fact.sizes) if fact is not None and fact.replaces else None for fact in facts}
         [run, *more] = runs
         return not more and run is not None and run[0] is not None and run[1] == sizes
+
+    def ordered_run(self, file: LiveFile, order_text: str) -> str | None:
+        """Return the run of this package that wrote the file in this order; None if none did, or it is unknown."""
+        fact = self._snapshots.get(file.snapshot_id) if file.snapshot_id is not None else None
+        if fact is None or not fact.replaces or fact.sizes is None or not fact.sizes.endswith(f"/{order_text}"):
+            return None
+        return fact.run_id
 
     def partition_path(self, spec_id: int, partition: Partition) -> str:
         return self._paths.path(spec_id, partition)
@@ -156,11 +169,13 @@ class TableInventory:
         return self._delete_times
 
 
-def read_inventory(table: Table, branch: str, where: BooleanExpression | None = None) -> TableInventory:
+def read_inventory(
+    table: Table, branch: str, where: BooleanExpression | None = None, *, bounds_of: Sequence[int] = ()
+) -> TableInventory:
     """Return the inventory of a branch's head; a table without a snapshot has an empty one.
 
-    `where` selects files: manifests, partitions and files that cannot hold a matching row are skipped. Reads the
-    manifest list and the manifests once; changes nothing.
+    `where` selects files: manifests, partitions and files that cannot hold a matching row are skipped. `bounds_of` are
+    the ids of columns whose bounds are kept. Reads the manifest list and the manifests once; changes nothing.
     """
     metadata = table.metadata
     snapshot = branch_head(metadata, branch)
@@ -178,7 +193,7 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
     pruner = None
     if where is not None and not isinstance(where, AlwaysTrue):
         pruner = FilePruner(where, metadata.schema(), specs)
-    reader = InventoryReader(schemas, pruner)
+    reader = InventoryReader(schemas, pruner, bounds_of)
     with _garbage_collector_off():
         deletes = [manifest for manifest in manifests if manifest.content == ManifestContent.DELETES]
         for manifest, contents in record.read_ahead(deletes, table.io):
@@ -208,6 +223,7 @@ def read_inventory(table: Table, branch: str, where: BooleanExpression | None = 
         snapshots=_facts(metadata),
         index=index,
         manifests=len(deletes) + len(wanted),
+        bounds=reader.bounds,
     )
 
 

@@ -11,6 +11,7 @@ from pyiceberg.types import IcebergType
 
 from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.pyiceberg_internals import manifest_columns as record
+from iceberg_compact_sql.table.column_bounds import ColumnBounds, decode_column_bound
 from iceberg_compact_sql.table.delete_index import KeyRange, KeyRanges, key_range
 from iceberg_compact_sql.table.delete_paths import PATH_FIELD_ID
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile
@@ -26,8 +27,9 @@ class InventoryReader:
     Read delete manifests first: their equality ids say for which columns of data files key ranges are kept.
     """
 
-    def __init__(self, schemas: Sequence[Schema], pruner: FilePruner | None) -> None:
+    def __init__(self, schemas: Sequence[Schema], pruner: FilePruner | None, bounds_of: Sequence[int] = ()) -> None:
         self._schemas = schemas
+        self._bound_types = {column: self._type_of(column) for column in bounds_of}
         self._pruner = pruner
         # By spec and partition key; the key of a partition without floats is the partition itself.
         self._partitions: dict[int, dict[Partition, Partition]] = {}
@@ -37,6 +39,8 @@ class InventoryReader:
         self.deletes: list[LiveDelete] = []
         self.file_keys: dict[str, KeyRanges] = {}
         self.delete_keys: dict[str, KeyRanges] = {}
+        # Of the wanted columns only, by path.
+        self.bounds: dict[str, Mapping[int, ColumnBounds]] = {}
 
     def read_deletes(self, manifest: ManifestFile, contents: bytes) -> None:
         for values in record.read_live_records(manifest, contents, metrics=True):
@@ -77,7 +81,8 @@ class InventoryReader:
         spec_id = manifest.partition_spec_id
         partitions, formats = self._partitions.setdefault(spec_id, {}), self._formats
         keys = tuple(self._key_types)
-        for values in record.read_live_records(manifest, contents, metrics=pruner is not None or bool(keys)):
+        metrics = pruner is not None or bool(keys) or bool(self._bound_types)
+        for values in record.read_live_records(manifest, contents, metrics=metrics):
             # One assignment for all values: a table may have a million files.
             (
                 snapshot_id,
@@ -115,6 +120,8 @@ class InventoryReader:
             append(file)
             if keys:
                 self.file_keys[path] = self._key_ranges(values, keys)
+            if self._bound_types:
+                self.bounds[path] = self._column_bounds(values)
 
     def _format(self, text: str) -> str:
         return self._formats.setdefault(text, text.upper())
@@ -130,6 +137,22 @@ class InventoryReader:
             except ValueError:
                 continue
         return None
+
+    def _column_bounds(self, values: list[Any]) -> Mapping[int, ColumnBounds]:
+        lower = record.int_map(values[record.LOWER_BOUNDS])
+        upper = record.int_map(values[record.UPPER_BOUNDS])
+        counts = record.int_map(values[record.VALUE_COUNTS])
+        nulls, nans = record.int_map(values[record.NULL_COUNTS]), record.int_map(values[record.NAN_COUNTS])
+        return {
+            column: ColumnBounds(
+                decode_column_bound(kind, lower.get(column)),
+                decode_column_bound(kind, upper.get(column)),
+                counts.get(column),
+                nulls.get(column),
+                nans.get(column),
+            )
+            for column, kind in self._bound_types.items()
+        }
 
     def _key_ranges(self, values: list[Any], columns: Sequence[int]) -> KeyRanges:
         lower = record.int_map(values[record.LOWER_BOUNDS])

@@ -25,6 +25,7 @@ from iceberg_compact_sql.procedures.compact_table import PROCEDURE as COMPACT_TA
 from iceberg_compact_sql.procedures.compact_table import request_of
 from iceberg_compact_sql.rewrite.slicing import output_shares
 from iceberg_compact_sql.rewrite.task import RewriteJob
+from iceberg_compact_sql.table.column_bounds import ColumnBounds
 from iceberg_compact_sql.table.inventory import SnapshotFacts, TableInventory
 from iceberg_compact_sql.table.model import DeleteKind, LiveDelete, LiveFile, PlannedState
 
@@ -75,6 +76,7 @@ def inventory_of(
     default_spec_id: int = 0,
     snapshots: Sequence[SnapshotFacts] = (),
     schemas: Sequence[Schema] = (),
+    bounds: Mapping[str, Mapping[int, ColumnBounds]] | None = None,
 ) -> TableInventory:
     """An inventory of exactly these files and deletes."""
     return TableInventory(
@@ -85,6 +87,7 @@ def inventory_of(
         default_spec_id=default_spec_id,
         snapshots=snapshots,
         schemas=schemas,
+        bounds=bounds,
     )
 
 

@@ -19,9 +19,10 @@ _MOST_BITS = 10
 _BLOCK_ROWS = 1 << 15
 
 
-def rank_bits(columns: int) -> int:
-    """Return the bits of each column's rank on a curve; a position on the curve is one word of 64 bits."""
-    return max(1, min(_MOST_BITS, 64 // columns))
+def rank_bits(columns: int, position_bytes: int | None = None) -> int:
+    """Return the bits of each column's rank on a curve; a position on the curve is one word of at most 64 bits."""
+    position_bits = 64 if position_bytes is None else min(64, 8 * position_bytes)
+    return max(1, min(_MOST_BITS, position_bits // columns))
 
 
 def zorder(ranks: Sequence[Ranks], bits: int) -> Word:

@@ -14,6 +14,7 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
@@ -80,11 +81,16 @@ class RowOrder:
         partition = [OrderField(field.source_id, str(field.transform)) for field in spec.fields] if spec else []
         self._partition_keys = len(partition)
         self.keys = tuple(SortKey.of(schema, field) for field in (*partition, *fields))
-        self._bits = rank_bits(max(1, len(fields)))
+        self._bits = rank_bits(max(1, len(fields)), order.curve_bytes)
+        self._text_bytes = order.text_bytes if self._curve is not None else None
 
     def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the values of the keys for the rows of a batch."""
-        return [key.column(batch) for key in self.keys]
+        columns = [key.column(batch) for key in self.keys]
+        if self._text_bytes is None:
+            return columns
+        curve_columns = (_leading(column, self._text_bytes) for column in columns[self._partition_keys :])
+        return [*columns[: self._partition_keys], *curve_columns]
 
     def sorted(self, batch: pa.RecordBatch, layout: Layout | None) -> pa.RecordBatch:
         """Return the rows in order, exactly; a curve needs a layout, and makes one of these rows without it."""
@@ -235,6 +241,16 @@ def _cut_positions(rows: int, partition_words: Sequence[Word], ranges: int) -> t
     chosen = np.unique(np.array(positions[1:], np.int64))
     chosen = chosen[chosen > 0]
     return chosen, changes[chosen]
+
+
+def _leading(values: pa.Array, size_bytes: int) -> pa.Array:
+    """Return the first bytes of strings and binaries; other types as they are."""
+    if not is_text(values.type):
+        return values
+    if pa.types.is_dictionary(values.type):
+        return pa.DictionaryArray.from_arrays(values.indices, _leading(values.dictionary, size_bytes))
+    wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+    return pc.binary_slice(values.cast(pa.large_binary() if wide else pa.binary()), 0, size_bytes)
 
 
 def _texts(values: pa.Array) -> tuple[bytes, ...]:

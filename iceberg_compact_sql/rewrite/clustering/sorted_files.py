@@ -45,7 +45,8 @@ class SortedFiles:
     """Cuts a stream of rows into files and row groups.
 
     `rows_of` gives the number of rows of a partition that will come: its files then have equal rows. The number of
-    files follows from the bytes of encoded rows, measured on the first ones. `sort_order_id` is given to every file.
+    files follows from the bytes of encoded rows, measured on the first ones, unless `planned_files` gives it; a file
+    above the largest size is ended early. `sort_order_id` is given to every file.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class SortedFiles:
         row_group_bytes: int,
         dictionaries: Collection[str],
         rows_of: Callable[[tuple[Any, ...]], int],
-        one_file: bool = False,
+        planned_files: int | None = None,
     ) -> None:
         assert job.order is not None
         self._job = job
@@ -67,7 +68,7 @@ class SortedFiles:
         self._row_group_bytes = row_group_bytes
         self._dictionaries = dictionaries
         self._rows_of = rows_of
-        self._one_file = one_file
+        self._planned_files = planned_files
         self._memory_bytes = job.memory_bytes / (_MEMORY_PER_ROW_BYTE * 2 * (job.threads + 1))
         self._threads = job.threads
         self._pool = ThreadPool(job.threads, "sort-encode")
@@ -125,16 +126,17 @@ class SortedFiles:
         by_size = 0.98 * file_rows * row_bytes / self._row_group_bytes
         by_memory = file_rows * (rows.nbytes / rows.num_rows) / self._memory_bytes
         row_groups = max(1, math.ceil(by_size), math.ceil(by_memory))
-        # More rows than expected may come for one file: it ends with its partition.
-        rows_left = file_rows if not self._one_file else 1 << 62
-        self._planned = _PlannedFile(rows_left, max(1, math.ceil(file_rows / row_groups)))
+        self._planned = _PlannedFile(file_rows, max(1, math.ceil(file_rows / row_groups)))
         return self._planned
 
     def _next_file_rows(self, row_bytes: float) -> int:
         """Return the rows of the next file: as planned for its partition, unless its size would be out of bounds."""
         left = max(1, self._partition_rows_left)
-        if self._one_file:
-            return left
+        if self._planned_files is not None:
+            if not self._file_rows:
+                edges = [left * number // self._planned_files for number in range(self._planned_files + 1)]
+                self._file_rows = deque(max(1, after - before) for before, after in itertools.pairwise(edges))
+            return self._file_rows.popleft()
         planned = self._file_rows[0] if self._file_rows else 0
         in_bounds = self._job.min_file_bytes <= planned * row_bytes <= self._job.max_file_bytes
         if not in_bounds or planned > left:

@@ -15,6 +15,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from iceberg_compact_sql.events import ThreadPool, stop_if_cancelled
+from iceberg_compact_sql.plan.packing import expected_outputs
 from iceberg_compact_sql.rewrite.clustering.batches import RangeStore, one_batch
 from iceberg_compact_sql.rewrite.clustering.layout import Layout, RowOrder
 from iceberg_compact_sql.rewrite.clustering.read_rows import DIGEST_MASK, RowsRead, read_by_range, sample_keys
@@ -191,6 +192,7 @@ def _write(
         row_group_bytes=ordered.settings.row_group_bytes,
         dictionaries=read.votes.winners(),
         rows_of=rows_of,
+        planned_files=_planned_files(ordered, task),
     ) as files:
         for part in _in_order(ordered, store, layout):
             digest += part.digest
@@ -200,6 +202,14 @@ def _write(
                 for key, rows in ordered.splitter.split(part.rows):
                     files.add(rows, key)
         return files.finish(), digest & DIGEST_MASK
+
+
+def _planned_files(ordered: OrderedJob, task: RewriteTask) -> int | None:
+    """Return the number of files that a given compression factor means; None if it is measured."""
+    factor = ordered.job.compression_factor
+    if factor is None or ordered.splitter is not None:
+        return None
+    return expected_outputs(int(sum(map(slice_bytes, task.inputs)) * factor), ordered.job)
 
 
 def _in_order(ordered: OrderedJob, store: RangeStore, layout: Layout | None) -> Iterator[SortedRows]:

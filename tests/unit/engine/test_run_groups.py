@@ -24,7 +24,7 @@ from tests.support.oracle import assert_readable, entries, rows
 from tests.support.plain import PlainLake
 from tests.support.rewriting import Bench, in_this_process, numbered_rows
 
-CALL = "CALL compact_table('db.t', strategy => 'sort', min_input_files => 2)"
+CALL = "CALL compact_table('db.t', sort_order => 'id', min_input_files => 2)"
 
 
 class OneTaskPerGroup:
