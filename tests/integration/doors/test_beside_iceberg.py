@@ -12,7 +12,7 @@ from tests.support.java import EXTENSIONS, RUNTIME
 from tests.support.programs import spark_sql, surroundings
 
 OURS = "icebergcompactsql.Extensions"
-_OURS_COLUMNS, _ICEBERG_COLUMNS = 12, 5
+_OURS_COLUMNS, _ICEBERG_COLUMNS = 15, 5
 
 
 @pytest.mark.timeout(240)

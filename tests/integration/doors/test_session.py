@@ -19,7 +19,7 @@ from iceberg_compact_sql.errors import InvalidArgumentError, NotFoundError, Unsu
 from tests.support.java import Lake, open_lake
 
 SMALL_FILES = 6
-OURS_COLUMNS, ICEBERGS_COLUMNS = 12, 5
+OURS_COLUMNS, ICEBERGS_COLUMNS = 15, 5
 
 
 @pytest.fixture
