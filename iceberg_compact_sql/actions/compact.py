@@ -133,7 +133,11 @@ class _Compaction:
 
     def measure_depth(self) -> None:
         """Measure the clustering depth of the new head, after at least one commit."""
-        if self.options.order is not None and self.tally.snapshot_ids:
+        if self.options.order is None or not self.tally.snapshot_ids:
+            return
+        self.tally.depth_after = None
+        # The run is committed: if the table cannot be read again now, only its depth is unknown.
+        with contextlib.suppress(IcebergCompactError, OSError):
             self.opened = self.opened.reload()
             self.tally.depth_after = table_depth(self._inventory(), self.options)
 
