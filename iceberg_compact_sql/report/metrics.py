@@ -1,6 +1,6 @@
-"""Prometheus metrics of runs: a listener of events, and a file for the node exporter's textfile collector.
+"""Prometheus metrics of runs and of the service: listeners of events, and a file for the node exporter.
 
-Needs the extra `metrics`. Counters are those of this process.
+Needs the extra `metrics` or `service`. Counters are those of this process.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
@@ -22,15 +22,29 @@ DEFAULT_TABLE_LABELS = 200
 _DURATIONS = (1, 5, 15, 60, 300, 600, 1800, 3600, 14400)
 _RATIOS = (0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.5, 2)
 _MB = 1024**2
+_LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_STATUSES = ("success", "failed", "cancelled", "interrupted")
 _FILE_SIZES = tuple(size * _MB for size in (1, 8, 32, 64, 128, 256, 512, 1024, 2048))
 
 # A created-time series for each counter would double their number; there is no switch for one registry alone.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Metrics:
-    """The metrics of this package on a registry of their own; `listener` takes the events of every run.
+class TableFigures(NamedTuple):
+    """The figures of a scored table that have gauges."""
 
+    table: str
+    score: float
+    data_files: int
+    small_files: int
+    snapshots: int
+
+
+class Metrics:
+    """The metrics of this package on a registry of their own.
+
+    `listener` takes the events of every run and counts each compaction as a job. A service has jobs of its own:
+    it gives `work_listener` to their runs, and `job_ended`, `set_queue` and `set_scores` what only it knows.
     At most `table_labels` tables have labels of their own; the others are `table="other"`.
     """
 
@@ -40,6 +54,8 @@ class Metrics:
         self._labelled: set[str] = set()
         self._lock = threading.Lock()
         self.jobs = Counter("compaction_jobs_total", "Ended compactions", ["status"], registry=registry)
+        for status in _STATUSES:
+            self.jobs.labels(status)
         self.duration = Histogram(
             "compaction_duration_seconds", "Duration of compactions", buckets=_DURATIONS, registry=registry
         )
@@ -65,26 +81,62 @@ class Metrics:
         self.cost = Counter("cost_dollars_total", "Cost of compactions in dollars", registry=registry)
         self.schedule_missed = Counter("schedule_missed_total", "Scheduled runs that were missed", registry=registry)
         self.http_duration = Histogram(
-            "http_request_duration_seconds", "HTTP requests", ["route", "method", "status"], registry=registry
+            "http_request_duration_seconds",
+            "HTTP requests",
+            ["route", "method", "status"],
+            buckets=_LATENCIES,
+            registry=registry,
         )
 
     def listener(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Count an event; a listener of `events`."""
+        """Count an event, and each compaction as a job; a listener of `events`."""
         if event == "action.start" and facts["procedure"] == "compact_table":
             self.active.inc()
-        elif event == "action.done":
+        elif event == "action.done" and facts["outcome"]["procedure"] == "compact_table":
+            self.active.dec()
+            self.job_ended(facts["outcome"]["status"], seconds=facts["outcome"]["elapsed_ms"] / 1000)
+        self.work_listener(event, facts)
+
+    def work_listener(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Count what an event says was read, written, deleted and paid for; a listener of `events`."""
+        if event == "action.done":
             self._count(ActionOutcome(**facts["outcome"]))
         elif event == "compact.committed":
             for size in facts["output_bytes"]:
                 self.file_size.observe(size)
 
-    def score(self, table: str, *, score: float, data_files: int, small_files: int, snapshots: int) -> None:
-        """Set the gauges of a scored table."""
-        label = self.table_label(table)
-        self.table_score.labels(label).set(score)
-        self.table_data_files.labels(label).set(data_files)
-        self.table_small_files.labels(label).set(small_files)
-        self.table_snapshots.labels(label).set(snapshots)
+    def job_ended(self, status: str, *, seconds: float | None) -> None:
+        """Count a job that is over; `seconds` is None when its duration is not known."""
+        self.jobs.labels(status).inc()
+        if seconds is not None:
+            self.duration.observe(seconds)
+
+    def set_queue(self, *, pending: int, active: int) -> None:
+        """Set the gauges of the jobs that wait and run."""
+        self.pending.set(pending)
+        self.active.set(active)
+
+    def set_scores(self, tables: Iterable[TableFigures]) -> None:
+        """Replace the gauges of all tables. Those without a label share the worst score and the sums of the counts."""
+        shown: dict[str, TableFigures] = {}
+        for figures in tables:
+            label = self.table_label(figures.table)
+            known = shown.get(label, TableFigures(label, 0.0, 0, 0, 0))
+            shown[label] = TableFigures(
+                label,
+                max(known.score, figures.score),
+                known.data_files + figures.data_files,
+                known.small_files + figures.small_files,
+                known.snapshots + figures.snapshots,
+            )
+        gauges = (self.table_score, self.table_data_files, self.table_small_files, self.table_snapshots)
+        with self._lock:
+            for gauge in gauges:
+                # A table that was dropped has no figures any more.
+                gauge.clear()
+            for label, *values in shown.values():
+                for gauge, value in zip(gauges, values, strict=True):
+                    gauge.labels(label).set(value)
 
     def table_label(self, table: str) -> str:
         """Return the table's name, or `other` when there are too many tables with labels."""
@@ -122,9 +174,6 @@ class Metrics:
             self._count_compaction(outcome)
 
     def _count_compaction(self, outcome: ActionOutcome) -> None:
-        self.active.dec()
-        self.jobs.labels(outcome.status).inc()
-        self.duration.observe(outcome.elapsed_ms / 1000)
         # What a partly failed or cancelled run committed counts too.
         self.files_compacted.inc(outcome.removed_data_files)
         self.bytes_read.inc(outcome.removed_bytes)
@@ -132,7 +181,8 @@ class Metrics:
         self.cost.inc(outcome.cost or 0.0)
         if outcome.removed_bytes:
             self.compression.observe(outcome.added_bytes / outcome.removed_bytes)
-        if outcome.snapshot_ids:
+        # A table that needed nothing is as well looked after as one that was rewritten.
+        if outcome.snapshot_ids or outcome.status == "success":
             finished = (outcome.started_ms + outcome.elapsed_ms) / 1000
             self.last_compaction.labels(self.table_label(outcome.table)).set(finished)
 

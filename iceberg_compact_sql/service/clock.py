@@ -151,11 +151,11 @@ class Clock:
         who = f"schedule:{schedule.name}"
         if stands_for == 0 or schedule.window_left_ms(now_ms) == 0:
             reason = "missed while the service was down" if stands_for == 0 else "outside its window"
-            self.service.metrics.missed(1)
+            self.service.metrics.schedule_missed.inc(1)
             self._save(schedule.name, last_ms=now_ms)
             self.service.store.audit(now_ms, who, "skip", {"reason": reason})
             return
-        self.service.metrics.missed(stands_for - 1)
+        self.service.metrics.schedule_missed.inc(stands_for - 1)
         detail = {"stands_for": stands_for, "dry": schedule.dry}
         # The moment is remembered first: after a crash here the run is lost once and never made twice.
         self._save(schedule.name, last_ms=now_ms, fired_ms=now_ms)

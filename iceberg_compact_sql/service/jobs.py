@@ -83,6 +83,13 @@ class Job:
     figures: Mapping[str, Any] | None = None
     traceparent: str | None = None
 
+    @property
+    def seconds(self) -> float | None:
+        """How long an ended job ran; None for one that never started or is not over."""
+        if self.started_ms is None or self.finished_ms is None:
+            return None
+        return max(0, self.finished_ms - self.started_ms) / 1000
+
     def as_json(self) -> dict[str, Any]:
         """The job as the HTTP answers show it."""
         return {

@@ -16,13 +16,13 @@ from iceberg_compact_sql.doors.start_spark import connect_session, forget_dead_s
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.events import Observer
 from iceberg_compact_sql.redaction import masked_logger, remember_secrets
+from iceberg_compact_sql.report.metrics import Metrics, TableFigures
 from iceberg_compact_sql.service.checks import checked_request, read_call
 from iceberg_compact_sql.service.clock import Clock
 from iceberg_compact_sql.service.config import ServiceConfig
 from iceberg_compact_sql.service.engine import Engine
-from iceberg_compact_sql.service.jobs import ACTIVE, Job, JobRequest, Status
+from iceberg_compact_sql.service.jobs import ACTIVE, FINAL, Job, JobRequest, Status
 from iceberg_compact_sql.service.lease import RENEW_SECONDS, Lease
-from iceberg_compact_sql.service.metrics import ServiceMetrics
 from iceberg_compact_sql.service.queue import KEY_LIFE_MS, JobQueue, Submitted
 from iceberg_compact_sql.service.runner import Runner, committed_by_run
 from iceberg_compact_sql.service.scores import Scores
@@ -57,11 +57,11 @@ class Service:
         self.store = Store(url)
         self.lease = Lease(self.store)
         self.queue = JobQueue(self.store, owner=self.lease.owner)
-        self.metrics = ServiceMetrics(config.metrics.table_labels)
+        self.metrics = Metrics(table_labels=config.metrics.table_labels)
         self.runner = Runner(
             self.queue,
             self.context,
-            listeners=lambda job: (self.metrics.listener(job),),
+            listeners=lambda job: (self.metrics.work_listener,),
             on_finished=self._finished,
             lost_engine=lambda: self.engine is not None and self.engine.look_now(),
         )
@@ -193,12 +193,25 @@ class Service:
             "queued": counts.get(Status.QUEUED.value, 0),
         }
 
+    def metrics_text(self) -> bytes:
+        """The metrics as Prometheus reads them, with the gauges of this moment."""
+        counts = self.store.counts()
+        running = sum(counts.get(status.value, 0) for status in ACTIVE)
+        self.metrics.set_queue(pending=counts.get(Status.QUEUED.value, 0), active=running)
+        scored = ((table.match.shown, table.score) for table in self.scores.tables() if table.score is not None)
+        self.metrics.set_scores(
+            TableFigures(name, score.score, score.data_files, score.small_files, score.snapshots)
+            for name, score in scored
+        )
+        return self.metrics.text()
+
     def _lead(self) -> None:
         """Begin to run jobs: this process has the lease."""
         self.leader = True
         self._interrupted = self.queue.recover()
         for job in self._interrupted:
-            self.metrics.finished(job)
+            # When it ended is not known: only that another process found it.
+            self.metrics.job_ended(job.status.value, seconds=None)
         if self.engine is not None:
             self.engine.open()
         else:
@@ -267,7 +280,8 @@ class Service:
                 _log.exception("upkeep failed")
 
     def _finished(self, job: Job) -> None:
-        self.metrics.finished(job)
+        if job.status in FINAL:
+            self.metrics.job_ended(job.status.value, seconds=job.seconds)
         self.clock.finished(job)
         self.scores.forget(job.table)
 
@@ -307,9 +321,7 @@ class Service:
         done, _ = self.store.jobs(
             statuses=[Status.SUCCESS.value], table=request.table, procedure=request.procedure, limit=1
         )
-        if not done or done[0].started_ms is None or done[0].finished_ms is None:
-            return None
-        return (done[0].finished_ms - done[0].started_ms) / 1000
+        return done[0].seconds if done else None
 
     def scores_target(self) -> int | None:
         """The target by which tables are scored: the configured one, so that a compacted table looks compacted."""

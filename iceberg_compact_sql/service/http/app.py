@@ -90,14 +90,11 @@ def _live() -> dict[str, str]:
 
 
 def _metrics(request: Request) -> Response:
-    """The metrics in Prometheus' text format; a token with table patterns sees the labels of its tables only."""
+    """The metrics in Prometheus' text format, for tokens that see all tables."""
     service, identity = service_of(request), identity_of(request)
     if not identity.sees_all:
         raise HTTPException(403, "the metrics are for tokens that see all tables")
-    counts = service.store.counts()
-    running = counts.get("running", 0) + counts.get("cancelling", 0)
-    text = service.metrics.text(queued=counts.get("queued", 0), running=running, tables=service.scores.tables())
-    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(service.metrics_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 async def _own_error(request: Request, error: Exception) -> Response:

@@ -19,7 +19,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 COOKIE = "iceberg_compact_session"
-_OPEN = ("/health", "/health/live", "/api/v1/health", "/login")
+# Signing out is open too: a page may outlive its session.
+_OPEN = ("/health", "/health/live", "/api/v1/health", "/login", "/logout")
 _HEADERS = {
     b"content-security-policy": b"default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
     b"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -71,7 +72,7 @@ class Guard:
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             seconds = time.perf_counter() - begun
-            self._service.metrics.requests.labels(route, _method(scope), str(status)).observe(seconds)
+            self._service.metrics.http_duration.labels(route, _method(scope), str(status)).observe(seconds)
 
     async def _admit(self, scope: Scope, receive: Receive) -> bytes:
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}

@@ -15,7 +15,7 @@ import pytest
 from iceberg_compact_sql.errors import IcebergCompactError, RunCancelledError
 from iceberg_compact_sql.events import Observer
 from iceberg_compact_sql.report.action_outcome import ActionOutcome
-from iceberg_compact_sql.report.metrics import Metrics
+from iceberg_compact_sql.report.metrics import Metrics, TableFigures
 from tests.support.calls import call
 from tests.support.plain import PlainLake
 
@@ -78,9 +78,11 @@ def test_failed_and_cancelled_runs_have_their_own_status(plain_lake: PlainLake) 
 
 def test_names_buckets_and_labels() -> None:
     metrics = Metrics(table_labels=2)
-    for table in ("a", "b", "c", "d", "a"):
-        metrics.score(table, score=0.5, data_files=3, small_files=2, snapshots=1)
+    scores = {"a": 0.5, "b": 0.4, "c": 0.3, "d": 0.2}
+    for _ in range(2):
+        metrics.set_scores(TableFigures(table, score, 3, 2, 1) for table, score in scores.items())
     found = measured(metrics)
+    assert (found['table_score{table="other"}'], found['table_data_files{table="other"}']) == (0.3, 6)
     assert {name for name in found if name.startswith("table_score")} == {
         f'table_score{{table="{table}"}}' for table in ("a", "b", "other")
     }
@@ -88,6 +90,8 @@ def test_names_buckets_and_labels() -> None:
     assert re.findall(r'le="([\d.]+)', "".join(buckets)) == [
         f"{edge:.1f}" for edge in (1, 5, 15, 60, 300, 600, 1800, 3600, 14400)
     ]
+    metrics.set_scores([TableFigures("b", 0.1, 3, 2, 1)])
+    assert [name for name in measured(metrics) if name.startswith("table_snapshots")] == ['table_snapshots{table="b"}']
     for name in ("pending_compactions", "schedule_missed_total", "orphan_files_removed_total"):
         assert found[name] == 0
 

@@ -16,6 +16,7 @@ from iceberg_compact_sql.service.process import Service
 from tests.support.oracle import rows
 from tests.support.plain import PlainLake
 from tests.unit.actions.test_compact_faults import fragmented
+from tests.unit.report.test_metrics import values
 
 Serve = Callable[..., TestClient]
 ADMIN, READER, TEAM = "admin-token-0123456789", "reader-token-012345678", "team-token-0123456789"
@@ -70,8 +71,14 @@ def test_a_compaction_from_submit_to_history(serve: Serve, plain_lake: PlainLake
     over = client.post(f"/api/v1/jobs/{job['job_id']}/cancel")
     assert over.status_code == 409 and "is over" in over.json()["error"]["message"]
     text = client.get("/metrics").text
-    assert 'compaction_jobs_total{status="success"} 1.0' in text
-    assert "files_compacted_total" in text and 'route="/api/v1/compact"' in text
+    counted = values(text)
+    assert counted['compaction_jobs_total{status="success"}'] == counted["compaction_duration_seconds_count"] == 1
+    assert counted["files_compacted_total"] == job["committed"]["removed_data_files"] > 1
+    assert counted["bytes_read_total"] == job["result"][0]["rewritten_bytes_count"]
+    assert counted["bytes_written_total"] == counted["file_size_bytes_sum"] == job["result"][0]["added_bytes_count"]
+    assert counted["cost_dollars_total"] > 0 and counted["active_compactions"] == counted["pending_compactions"] == 0
+    assert counted['last_compaction_timestamp{table="plain.db.t"}'] > 1.7e9
+    assert 'route="/api/v1/compact"' in text
     audit = client.get("/api/v1/audit").json()["audit"]
     assert audit[0]["action"] == "submit" and audit[0]["who"] == "api:local"
     table = client.get("/api/v1/tables/db.t").json()
@@ -79,6 +86,7 @@ def test_a_compaction_from_submit_to_history(serve: Serve, plain_lake: PlainLake
     scored = client.post("/api/v1/tables/score").json()
     assert scored["scored_at"] and scored["tables"][0]["table"] == "plain.db.t"
     assert client.get("/api/v1/tables?pattern=db.*").json()["tables"]
+    assert values(client.get("/api/v1/metrics").text)['table_data_files{table="plain.db.t"}'] > 0
     health = client.get("/health")
     assert health.status_code == 200 and health.json()["status"] == "ok"
 

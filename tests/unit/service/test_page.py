@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from iceberg_compact_sql.service.http.guard import COOKIE
 from tests.support.plain import PlainLake
 from tests.unit.actions.test_compact_faults import fragmented
 from tests.unit.service.test_http import ADMIN, COMPACT, READER, Serve, ended, serve
@@ -66,5 +67,24 @@ def test_sign_in_with_a_wrong_and_a_right_token(serve: Serve, plain_lake: PlainL
     assert "HttpOnly" in cookie and "SameSite=strict" in cookie and READER not in cookie
     assert "Overview" in client.get("/", headers=HTML).text
     assert client.post("/api/v1/tables/score", json={}).status_code == 403
-    out = client.post("/logout", data={}, follow_redirects=False)
-    assert out.status_code in (303, 415)
+
+
+def test_the_sign_out_of_the_page_ends_the_session(serve: Serve, plain_lake: PlainLake) -> None:
+    client = serve(server={"token": ADMIN})
+    client.post("/login", data={"token": ADMIN})
+    assert '<form method="post" action="/logout">' in client.get("/", headers=HTML).text
+    session = client.cookies[COOKIE]
+    # What a browser sends for a form without fields: a type, no byte, and its origin.
+    form = {**HTML, "Content-Type": "application/x-www-form-urlencoded", "Origin": "http://localhost"}
+    out = client.post("/logout", content=b"", headers=form, follow_redirects=False)
+    assert (out.status_code, out.headers["Location"]) == (303, "/login")
+    assert COOKIE not in client.cookies
+    # The session is over on the server too: a copied cookie is of no use.
+    copied = client.get("/api/v1/jobs", headers={"Cookie": f"{COOKIE}={session}"})
+    assert copied.status_code == 401
+    # A page that was left open for longer than its session, and a client that sends no type.
+    for headers in (form, HTML):
+        again = client.post("/logout", content=b"", headers=headers, follow_redirects=False)
+        assert (again.status_code, again.headers["Location"]) == (303, "/login")
+    foreign = client.post("/logout", content=b"", headers={**form, "Origin": "http://evil.example"})
+    assert foreign.status_code == 403

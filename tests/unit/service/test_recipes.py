@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from iceberg_compact_sql.report.metrics import Metrics
 from iceberg_compact_sql.service.config import service_config
-from iceberg_compact_sql.service.metrics import ServiceMetrics
 from iceberg_compact_sql.service.read_yaml import parse_yaml
 from iceberg_compact_sql.service.settings import spark_settings
 
@@ -39,7 +39,7 @@ def test_the_containers_name_the_same_files_and_variables() -> None:
 
 
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:
-    text = ServiceMetrics(1).text(queued=0, running=0, tables=()).decode()
+    text = Metrics().text().decode()
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     panels = json.loads((FOLDER / "grafana.json").read_text())["panels"]
     functions = {"sum", "by", "increase", "topk", "rate", "histogram_quantile", "status", "le", "h", "m"}
