@@ -241,30 +241,34 @@ class Clock:
                 known = replace(known, location=location, figures=figures_of(scored.score), written_ms=written)
             known = after_look(known, when, now_ms)
             triggers[match.shown] = known
-            self._decide(schedule, match, known, now_ms)
+            if self._decide(schedule, match, known, now_ms) and schedule.dry:
+                # A shadow keeps to the intervals of the run that it stands for.
+                triggers[match.shown] = replace(known, ended_ms=now_ms, reached_ms=None)
         with self._lock:
             merged = {**self._states.get(schedule.name, {}).get("triggers", {})}
             merged |= {table: asdict(known) for table, known in triggers.items()}
             self._save(schedule.name, triggers=merged)
 
-    def _decide(self, schedule: Schedule, match: MatchingTable, known: TriggerState, now_ms: int) -> None:
+    def _decide(self, schedule: Schedule, match: MatchingTable, known: TriggerState, now_ms: int) -> bool:
+        """Start the run that the figures ask for; returns whether they do. A dry one is only written down."""
         assert schedule.when is not None
         decision = decide(schedule.when, known, now_ms)
         if not decision.run or schedule.window_left_ms(now_ms) == 0:
-            return
+            return False
         active, _ = self.service.store.jobs(statuses=["queued", "running", "cancelling"], table=match.shown, limit=1)
         if active:
-            return
+            return False
         source = f"trigger:{schedule.name}"
         detail = {"table": match.shown, "reason": decision.reason, "figures": dict(known.figures), "dry": schedule.dry}
         self.service.store.audit(now_ms, source, "fire", detail)
         if schedule.dry:
-            return
+            return True
         arguments = schedule.run_arguments(now_ms)
         request = self.service.request(schedule.procedure, match.quoted, arguments, source=source)
         request = replace(request, figures=dict(known.figures), note=request.note or decision.reason)
         job = self.service.submit(self._within_budget(request, now_ms), who=source).job
         self._save(schedule.name, fired_ms=now_ms, job_id=job.job_id)
+        return True
 
     def _save(self, name: str, **changes: Any) -> None:
         with self._lock:

@@ -103,7 +103,9 @@ class JobQueue:
                 if table is None or not any(_same_table(table, other) for other in taken):
                     started = {"status": Status.RUNNING.value, "started_ms": now_ms, "run_id": run_id}
                     update = JOBS.update().where(JOBS.c.job_id == job_id)
-                    connection.execute(update.values(owner=self.owner, note=None, **started))
+                    # Why it waited is of the past; why it was started stays.
+                    note = sa.case((JOBS.c.not_before_ms.is_(None), JOBS.c.note), else_=None)
+                    connection.execute(update.values(owner=self.owner, note=note, **started))
                     break
                 taken.append(table)
             else:
@@ -181,11 +183,18 @@ class JobQueue:
         return [self.require(job_id) for job_id in ids]
 
     def used_since(self, moment_ms: int) -> tuple[float, int]:
-        """Estimated dollars and bytes of the jobs of schedules and triggers that started since a moment."""
+        """Estimated dollars and bytes of the jobs of schedules and triggers that started since a moment or may start.
+
+        Jobs that wait for another day do not count.
+        """
         scheduled = sa.or_(JOBS.c.source.like("schedule:%"), JOBS.c.source.like("trigger:%"))
         cost, size = sa.func.sum(JOBS.c.estimated_cost), sa.func.sum(JOBS.c.estimated_bytes)
         with self.store.engine.connect() as connection:
-            row = connection.execute(sa.select(cost, size).where(scheduled, JOBS.c.started_ms >= moment_ms)).one()
+            today = sa.or_(JOBS.c.not_before_ms.is_(None), JOBS.c.not_before_ms <= self.now_ms())
+            # Many schedules may fire at once: what waits for a free runner is spent already.
+            waiting = sa.and_(JOBS.c.status == Status.QUEUED.value, today)
+            counted = sa.or_(JOBS.c.started_ms >= moment_ms, waiting)
+            row = connection.execute(sa.select(cost, size).where(scheduled, counted)).one()
         return float(row[0] or 0), int(row[1] or 0)
 
     def _job_of_key(self, connection: sa.Connection, key: str | None, fingerprint: str, now_ms: int) -> str | None:

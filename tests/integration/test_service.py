@@ -87,4 +87,8 @@ def test_the_page_in_a_browser(plain_lake: PlainLake, tmp_path: Path) -> None:
         page.set_viewport_size({"width": 390, "height": 800})
         page.goto(service.url)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.click("text=Sign out")
+        page.wait_for_selector("#token")
+        page.goto(service.url)
+        page.wait_for_selector("#token")
         assert seen.problems == [] and seen.hosts == {service.url.removeprefix("http://")}

@@ -77,6 +77,11 @@ ERRORS = [
         lambda: bound("t", delete_ratio_threshold=0),
         "compact_table: argument 'delete_ratio_threshold': 0 must be above 0",
     ),
+    (
+        lambda: bound("t", min_fragment_ratio=-0.1),
+        "compact_table: argument 'min_fragment_ratio': -0.1 must be at least",
+    ),
+    (lambda: bound("t", min_fragment_ratio="x"), "compact_table: argument 'min_fragment_ratio': 'x' is not a number"),
     (lambda: bound("t", min_score="nan"), "compact_table: argument 'min_score': 'nan' is not a finite number"),
     (lambda: bound("t", min_score=10**400), "compact_table: argument 'min_score': 1000"),
     (lambda: bound("t", target=Decimal("Infinity")), "compact_table: argument 'target': Infinity is not a size"),

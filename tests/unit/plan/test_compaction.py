@@ -86,6 +86,24 @@ def test_deletes_make_a_file_worth_rewriting_alone() -> None:
     assert plan_for(inventory_of([file], [old]), delete_file_threshold=1).rewrites == ()
 
 
+def test_partitions_below_the_fragment_ratio_are_left_alone() -> None:
+    files = of("a", [1] * 8) + of("b", [1] * 8) + of("c", [1] * 8)
+    deletes = [
+        delete_file(DeleteKind.EQUALITY, spec_id=1, partition=(kind,))
+        for kind, count in (("b", 1), ("c", 2))
+        for _ in range(count)
+    ]
+    inventory = inventory_of(files, deletes, specs={1: BY_KIND}, default_spec_id=1, schemas=[SCHEMA])
+    plan = plan_for(inventory, min_fragment_ratio=0.25, delete_file_threshold=1)
+    below = "delete files for each data file, below min_fragment_ratio 0.25"
+    skipped = {group.partition_path: group.reason for group in plan.groups if group.action == "skip"}
+    assert skipped == {"kind=a": f"0.00 {below}", "kind=b": f"0.12 {below}"}
+    # c has the ratio exactly.
+    assert [(group.partition_path, len(group.files)) for group in plan.rewrites] == [("kind=c", 8)]
+    everything = plan_for(inventory, min_fragment_ratio=0, delete_file_threshold=1)
+    assert {group.partition_path for group in everything.rewrites} == {"kind=a", "kind=b", "kind=c"}
+
+
 def test_partitions_are_apart_and_other_specs_together() -> None:
     specs = {0: UNPARTITIONED_PARTITION_SPEC, 1: BY_KIND}
     files = of("a", [1] * 5) + of("b/c", [2] * 6) + [data_file(1) for _ in range(3)] + of(None, [1] * 3)

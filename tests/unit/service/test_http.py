@@ -72,6 +72,12 @@ def test_a_compaction_from_submit_to_history(serve: Serve, plain_lake: PlainLake
     assert over.status_code == 409 and "is over" in over.json()["error"]["message"]
     text = client.get("/metrics").text
     counted = values(text)
+    for _ in range(600):
+        # The job is stored as ended just before it is counted.
+        if counted["compaction_duration_seconds_count"]:
+            break
+        time.sleep(0.05)
+        counted = values(client.get("/metrics").text)
     assert counted['compaction_jobs_total{status="success"}'] == counted["compaction_duration_seconds_count"] == 1
     assert counted["files_compacted_total"] == job["committed"]["removed_data_files"] > 1
     assert counted["bytes_read_total"] == job["result"][0]["rewritten_bytes_count"]
