@@ -89,10 +89,23 @@ def _rows(catalog: Catalog) -> list[CatalogEntry]:
         ]
 
 
+def _is_broken_connection(error: Exception) -> bool:
+    # By name: thrift, which the Hive catalog uses, may not be installed.
+    return isinstance(error, ConnectionError) or type(error).__name__ == "TTransportException"
+
+
 def _ask(catalog: Catalog, namespace: Identifier, ask: Callable[[], _T], consequence: str) -> _T | None:
-    """Return the result of `ask`, or None for a namespace that was dropped meanwhile."""
+    """Return the result of `ask`, or None for a namespace that was dropped meanwhile.
+
+    A question whose connection broke is asked once more: a metastore closes connections that were idle.
+    """
     try:
-        return ask()
+        try:
+            return ask()
+        except Exception as error:
+            if not _is_broken_connection(error):
+                raise
+            return ask()
     except NoSuchNamespaceError:
         return None
     except Exception as error:

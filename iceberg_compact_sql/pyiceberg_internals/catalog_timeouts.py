@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-import functools
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from requests import Session
+from requests import Response, Session
 
 from iceberg_compact_sql.storage.request_timeouts import timeouts_of
 
 # Databases whose drivers have the argument `connect_timeout`.
 _DATABASES = frozenset({"postgresql", "mysql", "mariadb"})
+# The paths of the REST specification to which changes of tables are sent.
+_COMMIT = re.compile(r"/tables/[^/]+$|/transactions/commit$")
 
 
 def with_time_limit(session: Session, properties: Mapping[str, Any]) -> Session:
-    """Make every request of a session end: a request is sent once and may take as long as all attempts together."""
+    """Make every request of a session end: a request is sent once and may take as long as all attempts together.
+
+    A commit may take longer: after a timeout its outcome is unknown.
+    """
     limits = timeouts_of(properties)
     send: Any = session.request
-    session.request = functools.partial(send, timeout=(limits.connect_seconds, limits.patient_seconds))  # type: ignore[method-assign]
+
+    def request(method: str, url: str, *arguments: Any, **options: Any) -> Response:
+        is_commit = method.upper() == "POST" and _COMMIT.search(url.partition("?")[0]) is not None
+        answer_seconds = limits.commit_seconds if is_commit else limits.patient_seconds
+        options.setdefault("timeout", (limits.connect_seconds, answer_seconds))
+        response: Response = send(method, url, *arguments, **options)
+        return response
+
+    session.request = request  # type: ignore[method-assign,assignment]
     return session
 
 

@@ -20,6 +20,7 @@ from iceberg_compact_sql.reclaim.reachability import NeededFile
 from iceberg_compact_sql.reclaim.record_files import own_folder, quarantine_root, write_record
 from iceberg_compact_sql.redaction import masked_logger
 from iceberg_compact_sql.storage.locations import join, relative_to, split_location
+from iceberg_compact_sql.storage.protocol import UnansweredError
 from iceberg_compact_sql.storage.stores import Stores
 
 LISTING = "moved.json"
@@ -77,15 +78,16 @@ def put_aside(
             finished=finished,
         )
 
-    def move(item: MovedFile) -> tuple[str, str | None]:
+    def move(item: MovedFile) -> tuple[str, Exception | None]:
         events.reach("reclaim.move", path=item.original)
         return item.original, _try_move(stores, item.original, item.aside)
 
     write_listing(finished=False)
-    failures = {path: reason for path, reason in stores.each(move, moves) if reason is not None}
+    failures = {path: error for path, error in stores.each(move, moves) if error is not None}
     events.reach("reclaim.moved", files=len(moves))
-    write_listing(finished=True)
-    return failures
+    # A move without an answer may be done later: such a run counts as one that still moves files.
+    write_listing(finished=not any(isinstance(error, UnansweredError) for error in failures.values()))
+    return {path: f"{type(error).__name__}: {error}" for path, error in failures.items()}
 
 
 def put_aside_until(
@@ -185,13 +187,13 @@ def original_path(aside_root: str, encoded: str) -> str:
     return f"{store.scheme}://{store.authority}/{'/'.join(decoded)}"
 
 
-def _try_move(stores: Stores, source: str, target: str) -> str | None:
+def _try_move(stores: Stores, source: str, target: str) -> Exception | None:
     try:
         stores.move(source, target)
     except FileNotFoundError:
         return None
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return error
     return None
 
 

@@ -29,6 +29,11 @@ def refuse_create(path: str) -> UnsupportedError:
     )
 
 
+def unknown_create(path: str, error: BaseException) -> CommitStateUnknownException:
+    """Return the error for a store that did not say whether it created a file."""
+    return CommitStateUnknownException(f"the store did not say whether {path} was created: {redact(error)}")
+
+
 def create_locally(path: Path, data: bytes) -> bool:
     """Create a local file with its whole content; False if the name is taken.
 
@@ -75,8 +80,7 @@ def create_on_s3(client: Any, bucket: str, key: str, data: bytes, read: Callable
             return False
         if status is not None and 400 <= status < 500:
             raise
-        message = f"S3 did not say whether s3://{bucket}/{key} was created: {redact(error)}"
-        raise CommitStateUnknownException(message) from None
+        raise unknown_create(f"s3://{bucket}/{key}", error) from None
     return True
 
 

@@ -33,14 +33,12 @@ def open_store(io: FileIO, location: Location) -> Store:
         return S3Store(functools.partial(_open_file_system, io, location), io.properties, location.authority)
     is_pyiceberg_io = isinstance(io, (PyArrowFileIO, FsspecFileIO))
     if is_pyiceberg_io and location.scheme in HDFS_SCHEMES:
-        return BoundedStore(
-            HdfsStore(location.scheme, location.authority, io.properties), timeouts_of(io.properties).patient_seconds
-        )
+        return BoundedStore(HdfsStore(location.scheme, location.authority, io.properties), timeouts_of(io.properties))
     store = _open_file_system(io, location)
     if isinstance(store, FileIOStore):
         # A custom class has limits of its own.
         return store
-    return BoundedStore(store, timeouts_of(io.properties).patient_seconds)
+    return BoundedStore(store, timeouts_of(io.properties))
 
 
 def _open_file_system(io: FileIO, location: Location) -> Store:

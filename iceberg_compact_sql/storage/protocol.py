@@ -18,6 +18,10 @@ class StoredFile:
     modified_ms: int | None
 
 
+class UnansweredError(TimeoutError):
+    """A store did not answer in time: what was asked of it may still be done."""
+
+
 class ByteSink(Protocol):
     """A file that is being written; it exists when `close` has returned."""
 
@@ -76,7 +80,10 @@ class Store(Protocol):
         ...
 
     def create(self, path: str, content: bytes) -> bool:
-        """Create a file with its whole content at once; False, without any change, if the name is taken."""
+        """Create a file with its whole content at once; False, without any change, if the name is taken.
+
+        Raises CommitStateUnknownException if the store does not say whether the file was created.
+        """
         ...
 
     def require_create(self, path: str) -> None:

@@ -1,7 +1,7 @@
 """How long a request to a store or a catalog may take, and how often it is sent: the same for all of them.
 
-The session's settings `connect_timeout`, `answer_timeout`, `attempts` and `retry_time` become properties of a catalog.
-So they reach every client that is made from these properties, in the driver and in tasks.
+The session's settings `connect_timeout`, `answer_timeout`, `attempts`, `retry_time` and `commit_timeout` become
+properties of a catalog. So they reach every client that is made from these properties, in the driver and in tasks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class RequestTimeouts:
     """The limits of one request.
 
     With the defaults, a server that does not answer is an error after less than 30 seconds: three attempts of 8 seconds
-    and the waits between them. A request that is sent only once may take as long as all attempts together.
+    and the waits between them. A request that is sent only once may take as long as all attempts together. A commit may
+    take longer than that: an unknown outcome is worse than waiting.
     """
 
     connect_seconds: float = 4.0
@@ -31,10 +32,12 @@ class RequestTimeouts:
     attempts: int = 3
     # An operation that fails for a moment is repeated for this time.
     retry_seconds: float = 10.0
+    # A commit: a request to a REST catalog, or the exclusive creation of a version of a hadoop table on HDFS.
+    commit_seconds: float = 120.0
 
     @property
     def patient_seconds(self) -> float:
-        """The limit of a request that is sent once: a commit, the end of an upload, a copy, 1,000 deletes."""
+        """The limit of a request that is sent once: the end of an upload, a copy, 1,000 deletes."""
         return self.answer_seconds * self.attempts
 
 
@@ -51,13 +54,14 @@ def timeouts_of(properties: Mapping[str, Any]) -> RequestTimeouts:
         number("answer-seconds", default.answer_seconds),
         int(number("attempts", default.attempts)),
         number("retry-seconds", default.retry_seconds),
+        number("commit-seconds", default.commit_seconds),
     )
 
 
 def timeout_properties(setting: Callable[[str], str | None], prefix: str) -> dict[str, str]:
     """Return the properties for the settings that the session has; `prefix` is that of the settings in errors."""
     properties: dict[str, str] = {}
-    for name in ("connect_timeout", "answer_timeout", "retry_time"):
+    for name in ("connect_timeout", "answer_timeout", "retry_time", "commit_timeout"):
         text = setting(name)
         if text is not None:
             seconds = _seconds(f"{prefix}{name}", text, least=0 if name == "retry_time" else 1)

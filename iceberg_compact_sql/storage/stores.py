@@ -24,7 +24,7 @@ from iceberg_compact_sql.storage.exclusive_create import refuse_create
 from iceberg_compact_sql.storage.io_properties import io_properties
 from iceberg_compact_sql.storage.kept_metadata import is_immutable, kept_metadata
 from iceberg_compact_sql.storage.locations import HDFS_SCHEMES, split_location
-from iceberg_compact_sql.storage.protocol import ByteSink, Store, StoredFile
+from iceberg_compact_sql.storage.protocol import ByteSink, Store, StoredFile, UnansweredError
 from iceberg_compact_sql.storage.request_limit import request_limit
 from iceberg_compact_sql.storage.request_timeouts import timeouts_of
 from iceberg_compact_sql.storage.silent_stores import silent_stores
@@ -137,7 +137,8 @@ class Stores:
             return False
 
     def move(self, source: str, target: str) -> None:
-        self._retried(source, self.of(source).move, source, target)
+        """Move a file. Not repeated after UnansweredError: the first move may still delete a file that was restored."""
+        self._retried(source, self.of(source).move, source, target, again_unanswered=False)
 
     def walk(self, root: str, enter: Callable[[str], bool] = lambda relative: True) -> Iterator[StoredFile]:
         self._require_answering(root)
@@ -248,8 +249,13 @@ class Stores:
         """Record a failed operation; return whether its store does not answer."""
         return silent_stores().failed(self._key(path), began, self._limits.answer_seconds, error)
 
-    def _retried(self, path: str, work: Callable[..., R], *arguments: Any, answers: bool = True) -> R:
-        """Return the result of an operation of a path's store that may be repeated; retry after transient errors."""
+    def _retried(
+        self, path: str, work: Callable[..., R], *arguments: Any, answers: bool = True, again_unanswered: bool = True
+    ) -> R:
+        """Return the result of an operation of a path's store that may be repeated; retry after transient errors.
+
+        `again_unanswered` is whether it may be repeated while its first attempt may still be carried out.
+        """
         store = id(getattr(work, "__self__", work))
         began = time.monotonic()
         wait_s = _FIRST_WAIT_SECONDS
@@ -263,6 +269,8 @@ class Stores:
                     silent_stores().answered(self._key(path))
                     raise
                 if self._fell_silent(path, attempt_began, error):
+                    raise
+                if isinstance(error, UnansweredError) and not again_unanswered:
                     raise
                 spent = time.monotonic() - began
                 if store in self._down or attempt == _ATTEMPTS or spent + wait_s > self._limits.retry_seconds:

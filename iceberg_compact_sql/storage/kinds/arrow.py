@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow.fs import FileSelector, FileType
 
 from iceberg_compact_sql.storage.exclusive_create import refuse_create
+from iceberg_compact_sql.storage.kinds.time_limit import require_waiting
 from iceberg_compact_sql.storage.listing import every_level, listed_in_threads, modified_ms
 from iceberg_compact_sql.storage.locations import join, split_location
 from iceberg_compact_sql.storage.object_keys import has_plain_components, require_plain_components
@@ -100,6 +101,7 @@ class ArrowStore:
     def move(self, source: str, target: str) -> None:
         # Copy first, then delete: an interrupted move leaves two files, never none.
         self._fs.copy_file(self._exact(source), self._exact(target))
+        require_waiting(source)
         self._fs.delete_file(self._exact(source))
 
     def _exact(self, path: str) -> str:

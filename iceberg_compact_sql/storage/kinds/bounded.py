@@ -2,21 +2,21 @@
 
 An operation runs in a thread. If it takes too long, the caller gets an error, and the thread is left behind: these
 clients cannot be interrupted. Content passes in pieces, each with the whole time, so that a slow store may be slow with
-a large file as long as it answers.
+a large file as long as it answers. A step that was sent may be carried out later, further steps are not taken.
 """
 
 from __future__ import annotations
 
-import contextvars
 import io
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from iceberg_compact_sql.storage.protocol import ByteSink, Store, StoredFile, discard, is_proved
-from iceberg_compact_sql.storage.request_limit import request_limit
+from iceberg_compact_sql.storage.exclusive_create import unknown_create
+from iceberg_compact_sql.storage.kinds.time_limit import within
+from iceberg_compact_sql.storage.protocol import ByteSink, Store, StoredFile, UnansweredError, discard, is_proved
+from iceberg_compact_sql.storage.request_timeouts import RequestTimeouts
 
 T = TypeVar("T")
 _PIECE_BYTES = 8 * 1024**2
@@ -24,37 +24,16 @@ _PIECE_BYTES = 8 * 1024**2
 _LISTED_AT_ONCE = 1000
 
 
-def within(seconds: float, path: str, work: Callable[[], T]) -> T:
-    """Return the result of `work`; raise OSError if it takes longer. It takes a slot of the run's limit of requests."""
-    outcome: list[T] = []
-    failure: list[BaseException] = []
-    done = threading.Event()
-
-    def run() -> None:
-        try:
-            outcome.append(work())
-        except BaseException as error:
-            failure.append(error)
-        finally:
-            done.set()
-
-    context = contextvars.copy_context()
-    with request_limit().slot():
-        # A daemon: a thread that waits for a dead server must not keep the process alive.
-        threading.Thread(target=context.run, args=(run,), name="bounded-request", daemon=True).start()
-        if not done.wait(seconds):
-            raise TimeoutError(f"{path}: the store did not answer within {seconds:g} s")
-    if failure:
-        raise failure[0]
-    return outcome[0]
-
-
 class BoundedStore:
-    """Another store, with a time limit for each operation."""
+    """Another store, with a time limit for each operation.
 
-    def __init__(self, inner: Store, seconds: float) -> None:
+    Operations that are late raise UnansweredError; a late `create` raises CommitStateUnknownException.
+    """
+
+    def __init__(self, inner: Store, limits: RequestTimeouts) -> None:
         self._inner = inner
-        self._seconds = seconds
+        self._seconds = limits.patient_seconds
+        self._commit_seconds = limits.commit_seconds
 
     @property
     def bulk(self) -> bool:
@@ -81,7 +60,11 @@ class BoundedStore:
         self._within(path, lambda: self._inner.write(path, content))
 
     def create(self, path: str, content: bytes) -> bool:
-        return self._within(path, lambda: self._inner.create(path, content))
+        try:
+            return within(self._commit_seconds, path, lambda: self._inner.create(path, content))
+        except UnansweredError as error:
+            # The file may appear later. It may be the commit of a table, so nothing that it names may be deleted.
+            raise unknown_create(path, error) from None
 
     def require_create(self, path: str) -> None:
         self._inner.require_create(path)

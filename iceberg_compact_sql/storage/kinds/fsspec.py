@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from iceberg_compact_sql.storage.exclusive_create import refuse_create
+from iceberg_compact_sql.storage.kinds.time_limit import require_waiting
 from iceberg_compact_sql.storage.listing import every_level, modified_ms
 from iceberg_compact_sql.storage.locations import join, split_location
 from iceberg_compact_sql.storage.object_keys import require_plain_components
@@ -110,6 +111,7 @@ class FsspecStore:
     def move(self, source: str, target: str) -> None:
         # Copy first, then delete: an interrupted move leaves two files, never none.
         self._fs.cp_file(self._exact(source), self._exact(target))
+        require_waiting(source)
         self._fs.rm_file(self._exact(source))
 
     def _exact(self, path: str) -> str:

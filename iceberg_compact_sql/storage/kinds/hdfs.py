@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from iceberg_compact_sql.errors import IcebergCompactError, MissingDependencyError
 from iceberg_compact_sql.redaction import redact
+from iceberg_compact_sql.storage.exclusive_create import unknown_create
+from iceberg_compact_sql.storage.kinds.time_limit import require_waiting
 from iceberg_compact_sql.storage.listing import every_level
 from iceberg_compact_sql.storage.locations import join, split_location
 from iceberg_compact_sql.storage.protocol import ByteSink, StoredFile
@@ -64,12 +66,14 @@ class HdfsStore:
     def write(self, path: str, content: bytes) -> None:
         scratch = self._scratch(path, content)
         with _errors(path):
+            require_waiting(path)
             # One step for readers: they see the old or the new content.
             self._client.rename(scratch, _path(path), overwrite=True)
 
     def create(self, path: str, content: bytes) -> bool:
         """Create a file as Java's hadoop catalog does: a rename that never replaces gives a complete file its name."""
         scratch = self._scratch(path, content)
+        require_waiting(path)
         try:
             with _errors(path):
                 self._client.rename(scratch, _path(path), overwrite=False)
@@ -80,6 +84,12 @@ class HdfsStore:
                 # Safe: only this call uses the random name.
                 self._client.delete(scratch, False)
             return landed
+        except (FileNotFoundError, PermissionError):
+            # The name node refused the rename.
+            raise
+        except (OSError, IcebergCompactError) as error:
+            # The answer was lost: the name node may have renamed the file, or may do so later.
+            raise unknown_create(path, error) from None
         return True
 
     def require_create(self, path: str) -> None:
@@ -132,6 +142,7 @@ class HdfsStore:
         with _errors(source):
             if folder:
                 self._client.mkdirs(folder, create_parent=True)
+            require_waiting(source)
             # One step on HDFS: there is always exactly one of the two names.
             self._client.rename(_path(source), _path(target), overwrite=True)
 

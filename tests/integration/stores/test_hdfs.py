@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
@@ -16,6 +18,7 @@ from iceberg_compact_sql.catalogs.open_table import close_catalogs
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.pyiceberg_internals.session_trust import load_trusted_catalog
 from iceberg_compact_sql.storage.file_io import ExactFileIO
+from iceberg_compact_sql.storage.kinds.hdfs import HdfsStore
 from iceberg_compact_sql.storage.stores import Stores
 from tests.support.calls import call
 from tests.support.hdfs import HdfsServer
@@ -93,6 +96,29 @@ def test_a_store_keeps_the_promises_of_the_protocol(hdfs_server: HdfsServer, tmp
     sink.write(b"x")
     sink.discard()  # type: ignore[attr-defined]
     assert stores.stat(f"{root}/unused") is None
+
+
+class LostAnswers:
+    """A client whose renames are carried out, and whose answers are lost."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def rename(self, *arguments: Any, **options: Any) -> None:
+        self._client.rename(*arguments, **options)
+        raise OSError("connection reset by peer")
+
+
+def test_a_rename_without_an_answer_is_an_unknown_outcome(hdfs_server: HdfsServer, tmp_path: Path) -> None:
+    path = f"{hdfs_server.uri}/{tmp_path.name}/v1.metadata.json"
+    store = HdfsStore("hdfs", f"127.0.0.1:{hdfs_server.port}", {})
+    store._client = LostAnswers(store._client)
+    with pytest.raises(CommitStateUnknownException, match=r"did not say whether .* was created: .*connection reset"):
+        store.create(path, b"{}")
+    assert store.read(path) == b"{}"
 
 
 @pytest.mark.parametrize("spelling", ["hdfs:/", "hdfs://lakehouse/"])

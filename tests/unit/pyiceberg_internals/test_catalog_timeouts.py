@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from requests import ReadTimeout, Session
 
 from iceberg_compact_sql.catalogs.open_table import open_catalog
 from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.errors import IcebergCompactError
-from iceberg_compact_sql.pyiceberg_internals.catalog_timeouts import with_limited_clients
+from iceberg_compact_sql.pyiceberg_internals.catalog_timeouts import with_limited_clients, with_time_limit
 
 
 @pytest.mark.parametrize(
@@ -43,3 +47,36 @@ def test_a_rest_server_that_does_not_answer_is_a_clear_error() -> None:
         }
         with pytest.raises(IcebergCompactError, match=r"'silent' cannot be opened.*timed out"):
             open_catalog(SessionView(conf=conf), "silent")
+
+
+class _Slow(BaseHTTPRequestHandler):
+    """Answers each request after half a second."""
+
+    def do_GET(self) -> None:
+        time.sleep(0.5)
+        self.send_response(204)
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_a_commit_may_take_longer_than_other_requests() -> None:
+    """After a timeout the outcome of a commit is unknown, which is worse than waiting."""
+    limits = {"iceberg-compact.request.answer-seconds": "0.1", "iceberg-compact.request.attempts": "1"}
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        session = with_time_limit(Session(), limits)
+        tables = f"http://127.0.0.1:{server.server_port}/v1/warehouse/namespaces/db/tables"
+        for url in (f"{tables}/t", f"http://127.0.0.1:{server.server_port}/v1/transactions/commit"):
+            assert session.post(url, data=b"{}").status_code == 204
+        with pytest.raises(ReadTimeout):
+            session.get(f"{tables}/t")
+        with pytest.raises(ReadTimeout):
+            session.post(f"{tables}/t/metrics", data=b"{}")
+        short = with_time_limit(Session(), {**limits, "iceberg-compact.request.commit-seconds": "0.2"})
+        with pytest.raises(ReadTimeout):
+            short.post(f"{tables}/t", data=b"{}")
+        server.shutdown()

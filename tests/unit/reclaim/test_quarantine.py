@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ from iceberg_compact_sql.reclaim.expiry import ExpiryOptions, plan_expiry, run_e
 from iceberg_compact_sql.reclaim.find_records import find_records
 from iceberg_compact_sql.reclaim.orphans import OrphanRequest, OrphanSearch
 from iceberg_compact_sql.reclaim.retention import ExpiryRequest
+from iceberg_compact_sql.storage import open_store
+from iceberg_compact_sql.storage.kinds.bounded import BoundedStore
+from iceberg_compact_sql.storage.local import LocalStore
+from iceberg_compact_sql.storage.request_timeouts import RequestTimeouts
 from iceberg_compact_sql.storage.stores import Stores
 from tests.support.reclaim import (
     DAY_MS,
@@ -307,6 +312,37 @@ def test_a_restore_during_the_moves_keeps_the_listing_and_loses_no_file(table: T
     assert on_disk(table) == before
     home = Path(table.location().removeprefix("file://"))
     assert not list(home.rglob("moved.json"))
+
+
+class _LateMoves(LocalStore):
+    """A local disk on which files move after the caller has given up."""
+
+    def __init__(self, released: threading.Event, movers: list[threading.Thread]) -> None:
+        super().__init__()
+        self._released, self._movers = released, movers
+
+    def move(self, source: str, target: str) -> None:
+        self._movers.append(threading.current_thread())
+        assert self._released.wait(60)
+        super().move(source, target)
+
+
+def test_files_that_move_after_the_run_has_given_up_are_restored(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run counts as one that still moves files: a restore before the moves keeps its listing."""
+    released, movers = threading.Event(), list[threading.Thread]()
+    limits = RequestTimeouts(answer_seconds=0.3, attempts=1)
+    with monkeypatch.context() as late:
+        late.setattr(open_store, "LocalStore", lambda: BoundedStore(_LateMoves(released, movers), limits))
+        before = {path.removeprefix("file:") for path in disk(table)}
+        result = run_expiry(table.catalog.load_table(table.name()), ALL, ASIDE)
+        assert result.failures and restore(table) == []
+        released.set()
+        for mover in movers:
+            mover.join(60)
+    moved = {path for path in before if not Path(path).exists()}
+    assert len(moved) == len(movers) == len(result.failures)
+    assert {path for path, ok in restore(table) if ok} == moved
+    assert all(Path(path).exists() for path in before)
 
 
 def test_files_without_a_listing_are_found_restored_and_purged(table: Table) -> None:
