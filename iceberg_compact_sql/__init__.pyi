@@ -207,6 +207,7 @@ def maintain_tables(
     created_before: str | date | datetime | timedelta | None = None,
     max_failures: int | None = None,
     dry_run: bool | None = None,
+    exclude: Sequence[str] | None = None,
 ) -> DataFrame:
     """Run maintain_table on the tables that need it most, one after another, within budgets."""
 

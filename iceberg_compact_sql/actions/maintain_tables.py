@@ -13,7 +13,7 @@ from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.actions.maintain import MaintainRequest, MaintainResult, Step, maintain
 from iceberg_compact_sql.actions.past_runs import PastRuns
 from iceberg_compact_sql.actions.score_tables import ScoredTable, ScoreTablesRequest, score_match, score_matches
-from iceberg_compact_sql.catalogs.matching_tables import MatchingTable, matching_tables
+from iceberg_compact_sql.catalogs.matching_tables import MatchingTable, matches_pattern, matching_tables
 from iceberg_compact_sql.errors import IcebergCompactError, NotFoundError, RunCancelledError
 from iceberg_compact_sql.plan.budget import Price
 from iceberg_compact_sql.plan.choose_tables import ChoiceLimits, TableCandidate, choose_tables
@@ -21,6 +21,7 @@ from iceberg_compact_sql.plan.cost import Prices
 from iceberg_compact_sql.redaction import redact
 from iceberg_compact_sql.units import format_duration
 
+_EXCLUDED = "excluded by a pattern of exclude"
 _Number = TypeVar("_Number", int, float)
 # The steps of a table from its quoted name and its properties; raises when a property is wrong.
 StepsOf = Callable[[str, Mapping[str, str]], tuple[Step, ...]]
@@ -32,6 +33,8 @@ class MaintainTablesRequest:
 
     steps_of: StepsOf = field(repr=False)
     pattern: str = "*"
+    # Patterns of tables that are left out.
+    exclude: tuple[str, ...] = ()
     target_bytes: int | None = None
     limits: ChoiceLimits = field(default_factory=ChoiceLimits)
     max_failures: int = 5
@@ -104,9 +107,16 @@ class _Fleet:
         """The context at this moment: a run over many tables takes hours."""
         return self.context.at(self.context.now_ms + self._elapsed_ms(self.started))
 
+    def _is_excluded(self, match: MatchingTable) -> bool:
+        view, catalog = self.context.view, self.context.catalog
+        return any(matches_pattern(view, match, pattern, catalog=catalog) for pattern in self.request.exclude)
+
     def choose(self) -> None:
         """Score every table and decide which ones are maintained; changes nothing."""
         matches = matching_tables(self.context.view, self.request.pattern, catalog=self.context.catalog)
+        excluded = [match for match in matches if self._is_excluded(match)]
+        self.left_out += [TableMaintenance(match=match, maintain=False, reason=_EXCLUDED) for match in excluded]
+        matches = [match for match in matches if match not in excluded]
         tables = [match for match in matches if not match.is_view]
         by_name: dict[str, ScoredTable] = {}
         candidates = []

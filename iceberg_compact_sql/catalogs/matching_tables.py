@@ -69,6 +69,15 @@ def matching_tables(view: SessionView, pattern: str, *, catalog: str | None = No
     )
 
 
+def matches_pattern(view: SessionView, table: MatchingTable, pattern: str, *, catalog: str | None = None) -> bool:
+    """Whether a table matches a pattern in any of its readings, by its name alone; nothing is listed."""
+    return any(
+        target.catalog == table.catalog and _fits(table.identifier, target.identifier)
+        for targets in _readings(view, _parse(pattern), catalog)
+        for target in targets
+    )
+
+
 def _parse(pattern: str) -> tuple[str, ...]:
     try:
         return parse_table_name(pattern, argument="pattern")

@@ -41,6 +41,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
     request = MaintainTablesRequest(
         steps_of=steps_of_table,
         pattern=arguments["pattern"],
+        exclude=tuple(arguments["exclude"] or ()),
         target_bytes=arguments["target"],
         limits=ChoiceLimits(
             min_score=arguments["min_score"],
@@ -120,6 +121,12 @@ PROCEDURE = Procedure(
         Parameter("created_before", Kind.TIME, "leave out tables that were created later", example="'1h'"),
         Parameter("max_failures", Kind.INT, "start no further table after this many have failed", default=5, minimum=1),
         DRY_RUN,
+        Parameter(
+            "exclude",
+            Kind.STRINGS,
+            "leave out tables that match one of these patterns",
+            example="array('db.raw_*')",
+        ),
     ),
     columns=_COLUMNS,
     dry_run_columns=_COLUMNS,

@@ -75,7 +75,10 @@ def schedules_of(config: ServiceConfig) -> list[Schedule]:
         schedules.append(_of_entry(config, entry, name))
     if config.scheduler.default_schedule is not None:
         target = config.compaction.target_file_size
-        arguments = {} if target is None else {"target": target}
+        arguments: dict[str, Any] = {} if target is None else {"target": target}
+        if config.tables:
+            # Tables with an entry of their own have their own schedule, or none.
+            arguments["exclude"] = sorted({entry.name for entry in config.tables})
         schedules.append(
             Schedule(
                 DEFAULT_NAME,

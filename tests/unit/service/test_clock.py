@@ -147,6 +147,22 @@ def test_the_default_schedule_maintains_the_catalog_worst_first(start: Start, pl
     ]
 
 
+def test_the_default_schedule_leaves_out_tables_that_have_an_entry(start: Start, plain_lake: PlainLake) -> None:
+    for name in ("db.named", "db.other", "db.raw_one"):
+        make(plain_lake, name, 6)
+    entries = [{"name": name, "schedule": "0 14 * * *", "options": OPTIONS} for name in ("db.named", "db.raw_*")]
+    ticked = start(scheduler={"default_schedule": "0 13 * * *"}, compaction={"target_file_size": "1MB"}, tables=entries)
+    ticked.tick(NOON + 59 * MINUTE)
+    ticked.tick(NOON + 60 * MINUTE)
+    done = ticked.run()
+    assert done is not None and done.result is not None
+    assert [(row["table"], row["action"]) for row in done.result] == [
+        ("plain.db.other", "maintain"),
+        ("plain.db.named", "skip"),
+        ("plain.db.raw_one", "skip"),
+    ]
+
+
 def test_jobs_beyond_the_budget_of_the_day_wait_for_tomorrow(start: Start, plain_lake: PlainLake) -> None:
     for name in ("db.a", "db.b"):
         make(plain_lake, name, 4)
