@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
-from typing import Any
+from collections.abc import Iterator
 
 from pyiceberg.transforms import IdentityTransform
 
 from iceberg_compact_sql.plan.advice.model import Finding, TableFacts, share_text
 from iceberg_compact_sql.plan.cost import Throughput, Work, estimate
+from iceberg_compact_sql.plan.layouts.depth import linear_depths
+from iceberg_compact_sql.plan.layouts.order import DEFAULT_MAX_DEPTH, ClusterOrder, OrderField
+from iceberg_compact_sql.plan.layouts.spans import linear_spans
 from iceberg_compact_sql.plan.selection import files_text
+from iceberg_compact_sql.table.column_bounds import ColumnBounds
 from iceberg_compact_sql.table.partition_keys import exact_partition_key
 
-# As many files of a partition may overlap before clustering rewrites them; the default of `max_depth`.
-_MAX_DEPTH = 4
 _MIN_FILES = 5
 
 
@@ -33,7 +33,7 @@ def sort_order(facts: TableFacts) -> Iterator[Finding]:
     except ValueError:
         return
     depth, files, total = table_depth(facts, column.field_id)
-    if depth is None or depth <= _MAX_DEPTH:
+    if depth is None or depth <= DEFAULT_MAX_DEPTH:
         return
     work = Work(files, total, outputs=max(1, total // facts.target_bytes))
     # Sorting costs about twice a decoding rewrite.
@@ -53,8 +53,9 @@ def sort_order(facts: TableFacts) -> Iterator[Finding]:
 
 def table_depth(facts: TableFacts, field_id: int) -> tuple[float | None, int, int]:
     """Return the mean depth by rows over partitions with enough files, and the files and bytes of those partitions."""
-    field_type = facts.metadata.schema().find_type(field_id)
-    bounds = facts.bounds.of(field_id, field_type)
+    schema = facts.metadata.schema()
+    bounds = facts.bounds.of(field_id, schema.find_type(field_id))
+    order = ClusterOrder("sort", (OrderField(field_id),))
     partitions: dict[object, list[int]] = {}
     for index, file in enumerate(facts.bounds.files):
         if bounds[index] is not None:
@@ -64,35 +65,11 @@ def table_depth(facts: TableFacts, field_id: int) -> tuple[float | None, int, in
     for indexes in partitions.values():
         if len(indexes) < _MIN_FILES:
             continue
-        ranges = [bound for index in indexes if (bound := bounds[index]) is not None]
-        for index, depth in zip(indexes, depths(ranges), strict=True):
+        ranges = [{field_id: ColumnBounds(*bound)} for index in indexes if (bound := bounds[index]) is not None]
+        depths = linear_depths(linear_spans(order, schema, ranges, [None] * len(ranges)))
+        for index, depth in zip(indexes, depths.tolist(), strict=True):
             weighted += depth * facts.bounds.files[index].rows
             rows += facts.bounds.files[index].rows
             total += facts.bounds.files[index].size_bytes
         files += len(indexes)
     return (weighted / rows if rows else None), files, total
-
-
-def depths(ranges: Sequence[tuple[Any, Any]]) -> list[float]:
-    """Return for each file the mean depth of the open intervals inside its bounds; 1 is best.
-
-    Elementary intervals lie between neighbouring bounds. Files that touch in one value do not overlap, and a file with
-    one value only counts 1.
-
-    >>> depths([(0, 10), (0, 10), (10, 20), (5, 5)])
-    [2.0, 2.0, 1.0, 1.0]
-    """
-    edges = sorted({edge for bounds in ranges for edge in bounds})
-    place = {edge: index for index, edge in enumerate(edges)}
-    changes = [0] * (len(edges) + 1)
-    for low, high in ranges:
-        if low < high:
-            changes[place[low]] += 1
-            changes[place[high]] -= 1
-    cover = list(accumulate(changes))
-    sums = [0, *accumulate(cover)]
-    result = []
-    for low, high in ranges:
-        start, end = place[low], place[high]
-        result.append((sums[end] - sums[start]) / (end - start) if end > start else 1.0)
-    return result

@@ -61,7 +61,7 @@ def file_depths(inventory: TableInventory, files: Sequence[LiveFile], order: Clu
         found = curve_boxes(inventory, files, order)
         return FileDepths(_box_depths(found, rows), found.known, rows)
     spans = order_spans(inventory, files, order)
-    return FileDepths(_linear_depths(spans), spans.known, rows)
+    return FileDepths(linear_depths(spans), spans.known, rows)
 
 
 def overlap_share(inventory: TableInventory, files: Sequence[LiveFile], order: ClusterOrder) -> float:
@@ -92,7 +92,8 @@ def _schema(inventory: TableInventory) -> Schema:
     return inventory.schema
 
 
-def _linear_depths(spans: Spans) -> Depths:
+def linear_depths(spans: Spans) -> Depths:
+    """Return the depth of each file of a linear order: the average over the pieces of the line that it covers."""
     depth, weight = spans.depth(), spans.weight
     totals = np.concatenate([[0], np.cumsum(depth * weight)])
     widths = np.concatenate([[0], np.cumsum(weight)])

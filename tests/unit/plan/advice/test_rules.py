@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +10,6 @@ from pyiceberg.table.snapshots import Operation
 
 from iceberg_compact_sql.plan.advice.model import Finding, TableFacts, sql_text
 from iceberg_compact_sql.plan.advice.rules import RULES, findings
-from iceberg_compact_sql.plan.advice.sort_order import depths
 from iceberg_compact_sql.table.file_bounds import ManifestSize
 from iceberg_compact_sql.table.model import DeleteKind
 from tests.support.advice import snapshot, statistics, table_facts
@@ -318,21 +315,6 @@ def test_the_most_valuable_finding_comes_first() -> None:
 @pytest.mark.parametrize(("text", "literal"), [("a'b", r"'a\'b'"), ("a\\", r"'a\\'"), ("a", "'a'")])
 def test_names_in_actions_are_literals(text: str, literal: str) -> None:
     assert sql_text(text) == literal
-
-
-def test_depth_by_intervals_equals_counting_at_points() -> None:
-    draw = random.Random(5)
-    for _ in range(50):
-        ranges = [tuple(sorted((draw.randrange(30), draw.randrange(30)))) for _ in range(draw.randrange(1, 12))]
-        edges = sorted({edge for pair in ranges for edge in pair})
-        middles = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
-
-        def mean(pair: tuple[int, int], middles: list[float] = middles, ranges: list = ranges) -> float:
-            inside = [m for m in middles if pair[0] < m < pair[1]]
-            counts = [sum(low < m < high for low, high in ranges) for m in inside]
-            return sum(counts) / len(counts) if counts else 1.0
-
-        assert depths(ranges) == pytest.approx([mean(pair) for pair in ranges])
 
 
 def test_broken_properties_do_not_stop_the_advice() -> None:
