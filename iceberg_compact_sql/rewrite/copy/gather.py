@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
-from iceberg_compact_sql.events import ThreadPool
 from iceberg_compact_sql.rewrite.copy.splice import SPLICE_ERRORS, InputRowGroup, RowGroupSplicer
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
 from iceberg_compact_sql.rewrite.scan.inputs import InputFileError
 from iceberg_compact_sql.rewrite.task import RewriteJob
 from iceberg_compact_sql.rewrite.write.column_encoder import ColumnEncoder
+from iceberg_compact_sql.rewrite.write.encoding_threads import EncodingThreads
 from iceberg_compact_sql.rewrite.write.gather import RowGroupGatherer
 from iceberg_compact_sql.rewrite.write.open_files import TaskOutputs
 from iceberg_compact_sql.rewrite.write.row_groups import ProofError
@@ -22,7 +20,7 @@ _MAX_CHUNKS = 30_000
 _HELD_BELOW_BYTES = 512 * 1024
 
 
-class SpliceGatherer:
+class SpliceGatherer(EncodingThreads):
     """Row groups that wait for being spliced; one that cannot be spliced is decoded by the other gatherer."""
 
     def __init__(
@@ -36,7 +34,7 @@ class SpliceGatherer:
         self._forecast = forecast
         self._outputs = outputs
         self._gatherer = gatherer
-        self._pool = ThreadPool(job.threads, "splice") if job.threads > 1 else None
+        super().__init__(job, "splice")
         max_bytes = job.memory_bytes // (3 * max(2, job.threads))
         encoder = ColumnEncoder(settings, job.verify == "checksum", max_bytes)
         self._splicer = RowGroupSplicer(settings, encoder, self._pool)
@@ -86,12 +84,3 @@ class SpliceGatherer:
             and (len(self._waiting) + 1) * len(first.leaves) <= _MAX_CHUNKS
             and self._waiting_bytes + row_group.compressed_bytes / 2 <= self._forecast.row_group_source_bytes()
         )
-
-    def __enter__(self) -> SpliceGatherer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)

@@ -6,15 +6,14 @@ from collections import deque
 from collections.abc import Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from iceberg_compact_sql.events import ThreadPool
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
 from iceberg_compact_sql.rewrite.task import RewriteJob, slice_bytes
+from iceberg_compact_sql.rewrite.write.encoding_threads import EncodingThreads
 from iceberg_compact_sql.rewrite.write.open_files import TaskOutputs
 from iceberg_compact_sql.rewrite.write.partitioning import PartitionSplitter
 from iceberg_compact_sql.rewrite.write.row_groups import (
@@ -50,7 +49,7 @@ class _PendingRowGroup:
     memory_bytes: float = 0.0
 
 
-class RowGroupGatherer:
+class RowGroupGatherer(EncodingThreads):
     """Writes the inputs' row groups to a task's outputs; memory holds a bounded number of output row groups.
 
     Small row groups are decoded by the threads that encode them; large ones are streamed through the calling thread
@@ -76,7 +75,7 @@ class RowGroupGatherer:
         self._partition = partition or ()
         self._row_group_memory_bytes = job.memory_bytes / (_MEMORY_PER_ROW_BYTE * (job.threads + 1))
         self._threads = job.threads
-        self._pool = ThreadPool(job.threads, "encode") if job.threads > 1 else None
+        super().__init__(job, "encode")
         self._in_flight: deque[tuple[_PendingRowGroup, Future[list[EncodedRowGroup]]]] = deque()
         self._open_inputs: dict[int, _OpenInput] = {}
         self._pending: dict[Hashable, _PendingRowGroup] = {}
@@ -275,14 +274,8 @@ class RowGroupGatherer:
         ):
             open_input.reader.close()
 
-    def __enter__(self) -> RowGroupGatherer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+    def close(self) -> None:
+        super().close()
         for open_input in self._open_inputs.values():
             open_input.reader.close()
         self._open_inputs.clear()

@@ -7,13 +7,13 @@ a large file as long as it answers. A step that was sent may be carried out late
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from iceberg_compact_sql.storage.exclusive_create import unknown_create
+from iceberg_compact_sql.storage.kinds.random_access import RandomAccess
 from iceberg_compact_sql.storage.kinds.time_limit import within
 from iceberg_compact_sql.storage.protocol import ByteSink, Store, StoredFile, UnansweredError, discard, is_proved
 from iceberg_compact_sql.storage.request_timeouts import RequestTimeouts
@@ -150,28 +150,13 @@ class BoundedSink:
             self.discard()
 
 
-class _BoundedReader(io.RawIOBase):
+class _BoundedReader(RandomAccess):
     """Random access to an open file, with a time limit for each piece."""
 
     def __init__(self, file: pa.NativeFile, path: str, seconds: float) -> None:
         super().__init__()
         self._file, self._path, self._seconds = file, path, seconds
         self._size = within(seconds, path, file.size)
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, origin + offset)
-        return self._position
 
     def read(self, size: int | None = -1) -> bytes:
         start = min(self._position, self._size)

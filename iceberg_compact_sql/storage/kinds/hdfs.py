@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow as pa
 from iceberg_compact_sql.errors import IcebergCompactError, MissingDependencyError
 from iceberg_compact_sql.redaction import redact
 from iceberg_compact_sql.storage.exclusive_create import unknown_create
+from iceberg_compact_sql.storage.kinds.random_access import RandomAccess
 from iceberg_compact_sql.storage.kinds.time_limit import require_waiting
 from iceberg_compact_sql.storage.listing import every_level
 from iceberg_compact_sql.storage.locations import join, split_location
@@ -194,28 +194,13 @@ class _Sink:
             self._store.delete(self._path)
 
 
-class _Reader(io.RawIOBase):
+class _Reader(RandomAccess):
     """Random access to one file."""
 
     def __init__(self, file: Any, path: str) -> None:
         super().__init__()
         self._file, self._path = file, path
         self._size = len(file)
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, origin + offset)
-        return self._position
 
     def read(self, size: int | None = -1) -> bytes:
         start = min(self._position, self._size)

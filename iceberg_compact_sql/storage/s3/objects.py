@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from iceberg_compact_sql.storage.kinds.random_access import RandomAccess
 from iceberg_compact_sql.storage.s3.client import one_request
 
 # One request reads a small file whole; the footer of a large one needs a second request.
@@ -60,29 +60,14 @@ def require_same_bytes(path: str, content: Any, answer: Mapping[str, Any]) -> bo
     return etag == hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-class ObjectReader(io.RawIOBase):
+class ObjectReader(RandomAccess):
     """Random access to one object. The first request reads a small object whole, and returns the size."""
 
     def __init__(self, client: Any, bucket: str, key: str, path: str) -> None:
         super().__init__()
         self._client, self._bucket, self._key, self._path = client, bucket, key, path
-        self._position = 0
         self._etag: str | None = None
         self._start, self._size = self._first()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, origin + offset)
-        return self._position
 
     def read(self, size: int | None = -1) -> bytes:
         start = min(self._position, self._size)
