@@ -41,7 +41,7 @@ def advise(request: AdviseRequest, context: Context) -> AdviseResult:
         found = findings(facts)
         if request.queries is not None:
             # Imported late for start-up time: numpy and the readers of data files are needed only here.
-            from iceberg_compact_sql.actions.query_advice import advise_from_queries, query_findings
+            from iceberg_compact_sql.actions.queries.query_advice import advise_from_queries, query_findings
 
             advice = advise_from_queries(opened.table, opened.identifier, facts, request.queries, sample=request.sample)
             found = sorted([*found, *query_findings(advice, facts)], key=lambda finding: finding.order)

@@ -9,7 +9,12 @@ from pyiceberg.types import PrimitiveType
 
 from iceberg_compact_sql.actions.advise import read_facts
 from iceberg_compact_sql.actions.context import Context
-from iceberg_compact_sql.actions.query_advice import QueryAdvice, advise_from_queries, layout_text, query_findings
+from iceberg_compact_sql.actions.queries.query_advice import (
+    QueryAdvice,
+    advise_from_queries,
+    layout_text,
+    query_findings,
+)
 from iceberg_compact_sql.catalogs.names import show_name
 from iceberg_compact_sql.plan.advice.model import Finding, TableFacts
 from iceberg_compact_sql.plan.advice.rules import findings

@@ -30,7 +30,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
     outcome, ends the run: later steps depend on it.
     """
     from iceberg_compact_sql.actions.maintain import MaintainRequest, maintain
-    from iceberg_compact_sql.procedures.maintenance_steps import chosen_steps, steps_of
+    from iceberg_compact_sql.procedures.maintenance.maintenance_steps import chosen_steps, steps_of
 
     properties = context.open_table(arguments["table"]).table.properties
     steps = steps_of(context, arguments, chosen_steps(arguments, properties), properties)
@@ -40,7 +40,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
 
 def step_row(step_result: StepResult) -> Row:
     """Return the row of a step: its name, its outcome, and what it did, would do, or why it failed."""
-    from iceberg_compact_sql.procedures.step_details import detail
+    from iceberg_compact_sql.procedures.maintenance.step_details import detail
 
     if step_result.outcome not in ("done", "planned"):
         return step_result.step.name, step_result.outcome, step_result.error, step_result.elapsed_ms

@@ -24,7 +24,7 @@ def run(context: Context, arguments: Arguments) -> list[Row]:
     """
     from iceberg_compact_sql.actions.maintain_tables import MaintainTablesRequest, maintain_tables
     from iceberg_compact_sql.plan.choose_tables import ChoiceLimits
-    from iceberg_compact_sql.procedures.maintenance_steps import chosen_steps, steps_of
+    from iceberg_compact_sql.procedures.maintenance.maintenance_steps import chosen_steps, steps_of
 
     # A wrong name of a step is an error of the call, before any table is read.
     chosen_steps(arguments, {})

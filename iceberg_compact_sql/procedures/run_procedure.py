@@ -9,8 +9,8 @@ from iceberg_compact_sql.call.binding import GivenArgument, bind
 from iceberg_compact_sql.call.declaration import Arguments, Procedure, Row
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.events import listening
-from iceberg_compact_sql.procedures.observe_calls import measured, traced
-from iceberg_compact_sql.procedures.record_history import recorded
+from iceberg_compact_sql.procedures.recording.observe_calls import measured, traced
+from iceberg_compact_sql.procedures.recording.record_history import recorded
 from iceberg_compact_sql.redaction import redact
 from iceberg_compact_sql.report.log_events import log_event
 from iceberg_compact_sql.report.progress import shown_progress

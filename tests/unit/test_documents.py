@@ -18,7 +18,7 @@ from iceberg_compact_sql.call.binding import bind
 from iceberg_compact_sql.call.grammar import parse_call
 from iceberg_compact_sql.cli import main
 from iceberg_compact_sql.plan.filters.parse import parse_where
-from iceberg_compact_sql.procedures.maintenance_steps import STEPS
+from iceberg_compact_sql.procedures.maintenance.maintenance_steps import STEPS
 from iceberg_compact_sql.procedures.readme_tables import with_current_sections
 from iceberg_compact_sql.procedures.registry import names, procedures
 from iceberg_compact_sql.report.documents import TOPICS, read_topic

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import iceberg_compact_sql
-from iceberg_compact_sql.actions.query_log import read_query_log
+from iceberg_compact_sql.actions.queries.query_log import read_query_log
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.plan.queries.scans import LogFacts, read_events, read_scans
 from iceberg_compact_sql.rewrite.clustering.curves import hilbert

@@ -18,8 +18,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from iceberg_compact_sql.actions.query_log import QueryLog, read_query_log
-from iceberg_compact_sql.actions.sample_rows import bounded_rows, sampled_rows
+from iceberg_compact_sql.actions.queries.query_log import QueryLog, read_query_log
+from iceberg_compact_sql.actions.queries.sample_rows import bounded_rows, sampled_rows
 from iceberg_compact_sql.plan.advice.model import Finding, Severity, TableFacts, quoted, share_text, sql_text
 from iceberg_compact_sql.plan.queries.candidates import Layout, Outcome, TableSize, evaluate, layouts, ranked
 from iceberg_compact_sql.plan.queries.simulate import Sample, bounds_of_files, meets

@@ -1,0 +1,1 @@
+"""The steps that `maintain_table` and `maintain_tables` share."""

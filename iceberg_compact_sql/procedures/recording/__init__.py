@@ -1,0 +1,1 @@
+"""What is kept of each call that changes tables: history, metrics and traces."""
