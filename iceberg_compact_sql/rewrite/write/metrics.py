@@ -13,6 +13,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, Primiti
 from iceberg_compact_sql.parquet.footer import ParquetFooter
 from iceberg_compact_sql.parquet.schema import LeafColumn
 from iceberg_compact_sql.parquet.thrift import BINARY, I64, STRUCT, TRUE, Struct
+from iceberg_compact_sql.parquet.value_order import order_key
 from iceberg_compact_sql.rewrite.write.bounds import BoundCodec, bound_codec
 
 DEFAULT_MODE = "write.metadata.metrics.default"
@@ -23,6 +24,7 @@ DEFAULT_TRUNCATE_LENGTH = 16
 
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
 _TYPE_ORDER, _TOTAL_ORDER = 1, 2
+_JAVA_WRITER = re.compile(r"parquet-mr version ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def file_metrics(
     """Metrics for the table's columns that the file has, by its field ids and the table's `write.metadata.metrics.*`.
 
     Bounds are never narrower than the data: where a row group does not state its own, the column has none. As in
-    Iceberg's own writers, columns inside lists and maps have counts and no bounds.
+    Iceberg's own writers, columns inside lists and maps have counts and no bounds. If `nan_counts` is given, a float
+    that it lacks has no bounds: Java takes a missing NaN count for 0, and deletes whole files by bounds.
     """
     fields = {field.field_id: field for field in _leaf_fields(schema.as_struct())}
     modes = column_modes(schema, properties, sorted_columns)
@@ -87,7 +90,8 @@ def file_metrics(
         null_counts = [chunk_nulls(chunk, leaf) for chunk in chunks]
         if None not in null_counts:
             nulls[field_id] = sum(count for count in null_counts if count is not None)
-        codec = bound_codec(leaf, field.field_type) if mode.bounds and not leaf.repeated else None
+        may_bound = not leaf.repeated and not (is_float(leaf) and nan_counts is not None and field_id not in nan_counts)
+        codec = bound_codec(leaf, field.field_type) if mode.bounds and may_bound else None
         found = _extremes(footer, leaf, chunks, codec) if codec else None
         if codec and found:
             least = codec.encode(found[0], False, mode.length)
@@ -188,6 +192,41 @@ def chunk_nulls(chunk: Struct, leaf: LeafColumn) -> int | None:
     statistics = chunk.get(12, STRUCT)
     count: int | None = None if statistics is None else statistics.get(3, I64)
     return count if count is not None and 0 <= count <= chunk.need(5, I64) else None
+
+
+def is_float(leaf: LeafColumn) -> bool:
+    """Whether the values of a column may be NaN."""
+    return leaf.physical in ("FLOAT", "DOUBLE")
+
+
+def is_nan_free(footer: ParquetFooter, leaf: LeafColumn, chunk: Struct) -> bool:
+    """Whether the statistics of a float chunk prove that it holds no NaN.
+
+    Java's writer orders NaN above all numbers, so that it becomes the greatest value. Other writers leave NaN out.
+    """
+    if chunk_nulls(chunk, leaf) == chunk_values(chunk):
+        return True
+    statistics = chunk.get(12, STRUCT)
+    order = None if footer.column_orders is None else footer.column_orders[leaf.index]
+    key = order_key(leaf, order)
+    if key is None or statistics is None or not _JAVA_WRITER.match(footer.created_by):
+        return False
+    low, high = statistics.get(6, BINARY), statistics.get(5, BINARY)
+    try:
+        # A comparison with NaN is False.
+        return low is not None and high is not None and bool(key(low) <= key(high))
+    except ValueError:
+        return False
+
+
+def zero_nan_counts(footer: ParquetFooter, index: int) -> dict[int, int]:
+    """Return 0 by field id for the float columns of a row group that hold no NaN; others are not known."""
+    columns = zip(footer.leaves, footer.column_trees(index), strict=True)
+    return {
+        leaf.field_id: 0
+        for leaf, (_, chunk) in columns
+        if leaf.field_id is not None and is_float(leaf) and not leaf.repeated and is_nan_free(footer, leaf, chunk)
+    }
 
 
 def _extremes(

@@ -16,7 +16,7 @@ from iceberg_compact_sql.parquet.footer import ParquetFooter
 from iceberg_compact_sql.parquet.joiner import CopiedRange, RowGroupJoiner, verify_copied
 from iceberg_compact_sql.parquet.thrift import I64
 from iceberg_compact_sql.rewrite.task import OutputFile
-from iceberg_compact_sql.rewrite.write.metrics import file_metrics
+from iceberg_compact_sql.rewrite.write.metrics import file_metrics, zero_nan_counts
 from iceberg_compact_sql.rewrite.write.row_groups import EncodedRowGroup, ProofError
 from iceberg_compact_sql.storage.protocol import ByteSink, discard, is_proved
 from iceberg_compact_sql.storage.stores import stores_of
@@ -75,8 +75,8 @@ class OpenOutput:
         return self._joiner.position
 
     def append(self, source: Any, footer: ParquetFooter, index: int) -> int:
-        """Copy a row group of another file; the file's NaN counts are then unknown. Return the bytes copied."""
-        self._count_nans({})
+        """Copy a row group of another file; only a NaN count of 0 can be known. Return the bytes copied."""
+        self._count_nans(zero_nan_counts(footer, index))
         copied = self._joiner.copy(source, footer, [index])
         self._ranges.append(copied)
         return copied.length

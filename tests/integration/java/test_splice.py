@@ -55,3 +55,27 @@ def test_java_reads_what_was_spliced(table: Lake) -> None:
     assert done.spliced_columns_count == 15
     assert digests(table, vectorised=True) == before
     assert digests(table, vectorised=False) == before
+
+
+def test_a_delete_by_java_after_a_splice_keeps_rows_with_nan(lake: Lake) -> None:
+    """Java deletes a whole file by its bounds if its manifest states no NaN: bounds need a known NaN count."""
+    iceberg_compact_sql.register(lake.spark)
+    try:
+        lake.sql("CREATE TABLE {lake}.db.n (id BIGINT, d DOUBLE, e DOUBLE) USING iceberg")
+        # `d` has NaN in one row of 100, `e` in none.
+        values = "id, IF(id % 100 = 0, double('NaN'), id + 0.5), id / 7"
+        lake.sql(f"INSERT INTO {{lake}}.db.n SELECT /*+ COALESCE(1) */ {values} FROM range(30000)")
+        call = f"CALL compact_table('{lake.full('db.n')}', rewrite_all => true"
+        # Java's own pages, then those that we encoded, whose statistics leave NaN out.
+        [first] = lake.sql(f"{call})").collect()
+        assert first.spliced_columns_count == 3
+        bounds = "readable_metrics.e.lower_bound, readable_metrics.e.nan_value_count"
+        assert [tuple(row) for row in lake.sql(f"SELECT {bounds} FROM {{lake}}.db.n.files").collect()] == [(0.0, 0)]
+        lake.sql(f"{call}, copy => 'never')").collect()
+        [last] = lake.sql(f"{call})").collect()
+        assert last.spliced_columns_count + last.copied_row_groups_count > 0
+        lake.sql("DELETE FROM {lake}.db.n WHERE d < 1e9")
+        [found] = lake.sql("SELECT count(*), count_if(isnan(d)) FROM {lake}.db.n").collect()
+        assert tuple(found) == (300, 300)
+    finally:
+        iceberg_compact_sql.unregister(lake.spark)
