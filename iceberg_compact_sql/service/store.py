@@ -105,8 +105,8 @@ class Store:
             self.engine = _open_engine(url)
             with self.transaction() as connection:
                 _METADATA.create_all(connection)
-                version = connection.execute(sa.select(FORMAT.c.version)).scalar()
-                if version is None:
+                found = connection.execute(sa.select(FORMAT.c.version)).scalar()
+                if found is None:
                     connection.execute(FORMAT.insert().values(version=VERSION))
         except ImportError as error:
             raise MissingDependencyError(
@@ -117,10 +117,10 @@ class Store:
         except sa.exc.SQLAlchemyError as error:
             message = f"the state database cannot be opened: {redact(error.args[0] if error.args else error)}"
             raise StateError(message, argument="state.url", hint="Check state.url and state.folder.") from None
-        if version not in (None, VERSION):
+        if found not in (None, VERSION):
             self.engine.dispose()
             raise StateError(
-                f"the state database has format {version}, and this version reads format {VERSION}",
+                f"the state database has format {found}, and this version reads format {VERSION}",
                 argument="state.url",
                 hint="Use the version of the package that wrote it, or another database.",
             )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pyiceberg.table.snapshots import Operation
 
+from iceberg_compact_sql.format_versions import rules_of
 from iceberg_compact_sql.plan.advice.model import Finding, TableFacts, share_text
 from iceberg_compact_sql.plan.cost import Throughput, Work, estimate
 from iceberg_compact_sql.plan.packing import expected_outputs
@@ -65,7 +66,8 @@ def accumulated_deletes(facts: TableFacts) -> Iterator[Finding]:
 def delete_granularity(facts: TableFacts) -> Iterator[Finding]:
     """Position deletes that each name many data files, so that a read of one file reads the deletes of others."""
     wide = [d for d in facts.inventory.deletes if d.kind is DeleteKind.POSITION and not d.file_scoped]
-    if facts.metadata.format_version != 2 or len(wide) < _MIN_DELETE_FILES:
+    rules = rules_of(facts.metadata.format_version)
+    if not rules.delete_files or rules.deletion_vectors or len(wide) < _MIN_DELETE_FILES:
         return
     if DELETE_GRANULARITY.of(facts.properties) == "file":
         return
@@ -82,7 +84,7 @@ def delete_granularity(facts: TableFacts) -> Iterator[Finding]:
 
 def delete_mode(facts: TableFacts) -> Iterator[Finding]:
     """Copy-on-write commits that rewrite whole files to delete a few rows."""
-    if facts.metadata.format_version < 2:
+    if not rules_of(facts.metadata.format_version).delete_files:
         return
     modes = {name: facts.properties.get(name, "copy-on-write").strip().lower() for name in _MODES}
     if modes["write.delete.mode"] == "merge-on-read":

@@ -7,13 +7,13 @@ zorder(a, b)
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from iceberg_compact_sql.errors import IcebergError, IcebergKind, InvalidArgumentError, did_you_mean
+from iceberg_compact_sql.plan.layouts.named_order import NamedField, NamedOrder, refused
 from iceberg_compact_sql.plan.layouts.order import Layout
 
 _WORD = re.compile(r"\w+")
@@ -41,28 +41,6 @@ _GRAMMAR = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NamedField:
-    """One key of an order by the name of its column, part by part; `transform` is Iceberg's text of it."""
-
-    name: tuple[str, ...]
-    transform: str = "identity"
-    descending: bool = False
-    nulls_first: bool = True
-
-    @property
-    def column(self) -> str:
-        return ".".join(self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class NamedOrder:
-    """A `sort_order` as written: sorted by fields, or a curve over columns."""
-
-    layout: Layout
-    fields: tuple[NamedField, ...]
-
-
 def parse_order(text: str) -> NamedOrder:
     """Return the fields of a sort_order; raise InvalidArgumentError with the position of what cannot be read.
 
@@ -72,15 +50,6 @@ def parse_order(text: str) -> NamedOrder:
     'zorder'
     """
     return _Parser(text).order()
-
-
-def refused(
-    reason: str, text: str | None, *, hint: str | None = None, iceberg: IcebergError | None = None
-) -> InvalidArgumentError:
-    """Return the error for a sort_order that is readable or not, but cannot be used."""
-    return InvalidArgumentError(
-        f"sort_order is refused: {reason}", argument="sort_order", value=text, hint=hint, iceberg=iceberg
-    )
 
 
 class _Parser:

@@ -13,8 +13,8 @@ from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.types import NestedField, PrimitiveType, StructType, UnknownType
 
 from iceberg_compact_sql.errors import IcebergError, IcebergKind, InvalidArgumentError, did_you_mean
+from iceberg_compact_sql.plan.layouts.named_order import NamedField, NamedOrder, refused
 from iceberg_compact_sql.plan.layouts.order import ClusterOrder, Layout, OrderField
-from iceberg_compact_sql.plan.layouts.parse_order import NamedField, NamedOrder, parse_order, refused
 
 _EXAMPLE = "Give sort_order, such as 'id DESC NULLS LAST' or 'zorder(a, b)'."
 # A position on a curve is one word of 64 bits, at least one for each column.
@@ -67,6 +67,9 @@ def resolve_order(request: OrderRequest, table: OrderTable) -> ResolvedOrder:
     if request.text is None:
         layout, fields = request.layout or "sort", _own_fields(request, table)
     else:
+        # Imported late: executors that run a table function without sort_order need no sqlglot.
+        from iceberg_compact_sql.plan.layouts.parse_order import parse_order
+
         named = parse_order(request.text)
         layout = _layout(request, named)
         fields = tuple(_resolved(field, layout, request.text, table) for field in named.fields)
