@@ -7,6 +7,7 @@ from iceberg_compact_sql.catalogs.open_table import OpenTable
 from iceberg_compact_sql.commit.model import Outcome
 from iceberg_compact_sql.errors import CommitConflictError, CommitUnknownError
 from iceberg_compact_sql.format_versions import require_writable
+from iceberg_compact_sql.reclaim.metadata_versions import refuse_copied_folder
 
 
 def writable_table(context: Context, name: str) -> OpenTable:
@@ -14,6 +15,8 @@ def writable_table(context: Context, name: str) -> OpenTable:
     opened = context.open_table(name)
     require_writable(opened.table.metadata.format_version, name)
     opened.require_commits()
+    # New files of a copied hadoop table would lie in the original's folder, where its remove_orphans deletes them.
+    refuse_copied_folder(opened.table)
     return opened
 
 

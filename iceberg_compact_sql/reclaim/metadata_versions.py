@@ -114,7 +114,7 @@ def refuse_copied_folder(table: Table) -> None:
     if stored_key(join(folder, "x")) != stored_key(join(location, "x")):
         raise UnsupportedError(
             f"the table lies in {folder}, but its metadata names {location} as its location: it is a copy, and the "
-            "files that it names belong to the original; nothing was deleted",
+            "files that it names belong to the original; nothing was changed",
             argument="table",
             value=".".join(table.name()),
             hint="Run it on the original. If the folder was moved, register the table again from its new location.",

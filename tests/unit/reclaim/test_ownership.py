@@ -270,6 +270,20 @@ def test_a_copied_folder_of_a_hadoop_catalog_is_refused(hadoop_lake: PlainLake, 
     assert run(spelled, EXPIRE.replace("db.t", "db.live"))[0]["expired_snapshots_count"] == 2 + moved_on
 
 
+def test_a_copied_folder_of_a_hadoop_catalog_is_not_rewritten(hadoop_lake: PlainLake) -> None:
+    """New files would lie in the original's folder, where nothing of the original names them."""
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+    live = hadoop_lake.catalog.create_table("db.live", schema)
+    append_ids(live, 1)
+    shutil.copytree(folder(live), folder(live).parent / "t")
+    before = contents(hadoop_lake.folder)
+    for name in ("compact_table", "rewrite_manifests", "rewrite_position_deletes"):
+        for arguments in ("'db.t'", "'db.t', dry_run => true"):
+            with pytest.raises(UnsupportedError, match="is a copy"):
+                run(hadoop_lake, f"CALL {name}({arguments})")
+    assert contents(hadoop_lake.folder) == before
+
+
 def test_a_hadoop_table_made_again_under_the_same_version_number_is_read_again(hadoop_lake: PlainLake) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
     table = hadoop_lake.catalog.create_table("db.t", schema)
