@@ -51,6 +51,7 @@ def test_sql(spark: SparkSession) -> None:
 def test_commands(spark: SparkSession) -> None:
     lines = [line for line in shell_lines() if line.startswith("iceberg-compact-sql ")]
     assert len(lines) >= 5
+    Path("service.yaml").write_text(next(text for language, text in blocks("yaml") if text.startswith("server:")))
     for line in lines:
         command = shlex.split(line)[1:]
         # A server does not end: its configuration is checked here, and test_service.py runs it.
