@@ -21,6 +21,7 @@ from iceberg_compact_sql.units import (
     parse_duration_ms,
     parse_size,
     parse_time_ms,
+    plain_python,
     whole_number,
 )
 
@@ -39,6 +40,12 @@ class GivenArgument:
     name: str | None = None
     line: int | None = None
     column: int | None = None
+
+
+def given_arguments(*args: Any, **kwargs: Any) -> list[GivenArgument]:
+    """Return Python values as the arguments of a call."""
+    given = [GivenArgument(plain_python(value)) for value in args]
+    return given + [GivenArgument(plain_python(value), key) for key, value in kwargs.items()]
 
 
 def bind(

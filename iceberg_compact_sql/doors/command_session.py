@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_compact_sql.actions.context import Context
+from iceberg_compact_sql.call.binding import given_arguments
 from iceberg_compact_sql.call.declaration import Column, Procedure
 from iceberg_compact_sql.call.detect import CalledName, called_name
 from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX, SessionView
@@ -21,7 +22,6 @@ from iceberg_compact_sql.doors.session import (
     ESCAPED_LITERALS,
     LTZ,
     TIMESTAMP_TYPE,
-    given_arguments,
     run_call,
 )
 from iceberg_compact_sql.procedures.registry import iceberg_names, names

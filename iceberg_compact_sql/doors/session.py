@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 
 from iceberg_compact_sql.actions.context import Context
-from iceberg_compact_sql.call.binding import GivenArgument
+from iceberg_compact_sql.call.binding import GivenArgument, given_arguments
 from iceberg_compact_sql.call.declaration import Procedure
 from iceberg_compact_sql.call.detect import CalledName, called_name
 from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX, SessionView
@@ -29,7 +29,6 @@ from iceberg_compact_sql.events import Observer
 from iceberg_compact_sql.procedures.registry import iceberg_names, names, procedures
 from iceberg_compact_sql.procedures.run_procedure import bind_call, run_procedure
 from iceberg_compact_sql.redaction import mask_rows
-from iceberg_compact_sql.units import plain_python
 
 _SESSION_CLASSES = ("pyspark.sql.session", "pyspark.sql.connect.session")
 CONF_PREFIXES = ("spark.sql.catalog.", "spark.hadoop.", SETTING_PREFIX)
@@ -161,12 +160,6 @@ def call_procedure(spark: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     except IcebergCompactError as error:
         session_errors.add_spark_classes(error, spark)
         raise
-
-
-def given_arguments(*args: Any, **kwargs: Any) -> list[GivenArgument]:
-    """Return Python values as the arguments of a call."""
-    given = [GivenArgument(plain_python(value)) for value in args]
-    return given + [GivenArgument(plain_python(value), key) for key, value in kwargs.items()]
 
 
 def _answer(

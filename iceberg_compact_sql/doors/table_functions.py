@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from iceberg_compact_sql import errors
 from iceberg_compact_sql.actions.context import Context
-from iceberg_compact_sql.call.binding import LATER, GivenArgument, bind
+from iceberg_compact_sql.call.binding import LATER, bind, given_arguments
 from iceberg_compact_sql.call.declaration import Arguments, Procedure, Row
 from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.doors.results import spark_schema
@@ -26,7 +26,6 @@ from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError
 from iceberg_compact_sql.procedures.registry import procedures
 from iceberg_compact_sql.procedures.run_procedure import check_call
 from iceberg_compact_sql.redaction import mask_rows
-from iceberg_compact_sql.units import plain_python
 
 _T = TypeVar("_T")
 _OUR_ERROR_IN_TRACEBACK = re.compile(
@@ -121,8 +120,7 @@ def _in_worker(name: str, work: Callable[[], _T]) -> _T:
 
 def _bound(procedure: Procedure, context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     # Spark gives a timestamp to a Python worker as local time of the worker's machine.
-    given = [GivenArgument(plain_python(value)) for value in args]
-    given += [GivenArgument(plain_python(value), key) for key, value in kwargs.items()]
+    given = given_arguments(*args, **kwargs)
     arguments = bind(procedure, given, now_ms=context.now_ms, time_zone=lambda: context.view.time_zone)
     return arguments.replace(dry_run=True) if procedure.parameter("dry_run") else arguments
 
