@@ -49,7 +49,7 @@ def tagged(spark: Any, tag: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupted_when_cancelled(spark: Any) -> Iterator[None]:
-    """Cancel the jobs that this thread starts in the block when its run is cancelled: they fail then."""
+    """Cancel the jobs that this thread starts in the block when its run is cancelled, or when the block raises."""
     tag = f"iceberg-compact-{uuid.uuid4().hex}"
     ended = threading.Event()
 
@@ -63,6 +63,10 @@ def interrupted_when_cancelled(spark: Any) -> Iterator[None]:
         pool.submit(watch)
         try:
             yield
+        except BaseException:
+            # Ctrl-C while the driver waits for a job: without this the job would go on.
+            interrupt(spark, tag)
+            raise
         finally:
             ended.set()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -14,6 +13,7 @@ from pyspark.util import inheritable_thread_target
 from iceberg_compact_sql import events
 from iceberg_compact_sql.engine.group_results import SKIPPED
 from iceberg_compact_sql.engine.job_labels import described, interrupt, tagged
+from iceberg_compact_sql.engine.killed_tasks import await_killed_tasks
 from iceberg_compact_sql.engine.renewed_job import RenewedJob
 from iceberg_compact_sql.engine.runner import RewriteRun
 from iceberg_compact_sql.engine.shipping import SparkWorkers, packed, unpacked
@@ -30,8 +30,6 @@ _CLOSURE_BYTES = 1_500_000
 _JOBS_AT_ONCE = 2
 _TASKS_PER_SLOT = 4
 _MAX_JOBS = 50
-# Spark checks every 2 s whether a task was killed, and gives its Python worker 2 s (spark.python.task.killTimeout).
-_KILL_SECONDS = 6.0
 
 PackedTask = tuple[RewriteTask, bytes]
 
@@ -91,7 +89,7 @@ class SparkTasks:
             self._interrupt_jobs()
         self._pool.shutdown(wait=True, cancel_futures=True)
         if interrupted or self._cluster.speculates:
-            self._await_killed_tasks()
+            await_killed_tasks(self._spark, self._cluster, cancelled=interrupted)
 
     def _interrupt_jobs(self) -> None:
         """Cancel running jobs until none is left: a thread may start its job only after the first attempt."""
@@ -99,24 +97,6 @@ class SparkTasks:
         while waiting:
             interrupt(self._spark, self._tag)
             waiting = wait(waiting, timeout=CANCEL_CHECK_SECONDS).not_done
-
-    def _await_killed_tasks(self) -> None:
-        """Wait until killed attempts have stopped writing, so that the search for lost files finds all their files.
-
-        Spark kills the Python worker of an attempt some seconds after its task. Tasks of other jobs can prolong this
-        wait only up to the same limit. A Connect session cannot list running tasks: after it cancelled a job it waits
-        for the longest time that Spark needs.
-        """
-        deadline = time.monotonic() + _KILL_SECONDS
-        if self._cluster.is_connect:
-            if self._running:
-                time.sleep(_KILL_SECONDS)
-            return
-        tracker = self._spark.sparkContext._jsc.sc().statusTracker()
-        while any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.05)
 
     def _run(self, batch: Sequence[PackedTask]) -> TaskResults:
         try:

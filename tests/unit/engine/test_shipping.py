@@ -24,6 +24,7 @@ importlib.import_module(sys.argv[1])
     "module",
     [
         "iceberg_compact_sql.doors.table_functions",
+        "iceberg_compact_sql.engine.blob_shuffle",
         "iceberg_compact_sql.engine.worker",
         "iceberg_compact_sql.reclaim.cluster_search",
         "iceberg_compact_sql.reclaim.visible_paths",
