@@ -13,7 +13,7 @@ from iceberg_compact_sql.errors import InvalidArgumentError, MissingDependencyEr
 from iceberg_compact_sql.redaction import remember_secrets
 
 if TYPE_CHECKING:
-    from iceberg_compact_sql.service.config import ServiceConfig, TableEntry
+    from iceberg_compact_sql.service.configuration.config import ServiceConfig, TableEntry
 
 _PLUGIN = "org.apache.iceberg.spark.SparkCatalog"
 _KINDS = {"sqlite": "jdbc", "postgresql": "jdbc", "mysql": "jdbc", "jdbc": "jdbc", "thrift": "hive"}
@@ -76,7 +76,7 @@ class Work:
 def plan_work(flags: Flags, environment: Mapping[str, str] | None = None) -> Work:
     """Read the configuration and complete it with the flags; raises an error of usage when something is wrong."""
     # Imported late: strategies are those of the service's configuration.
-    from iceberg_compact_sql.service.strategies import strategy_arguments
+    from iceberg_compact_sql.service.configuration.strategies import strategy_arguments
 
     if flags.config is None:
         if flags.table is None:
@@ -90,9 +90,9 @@ def plan_work(flags: Flags, environment: Mapping[str, str] | None = None) -> Wor
 def _configured_work(flags: Flags, environment: Mapping[str, str]) -> Work:
     try:
         # Imported late: they need an extra.
-        from iceberg_compact_sql.service.config import service_config
-        from iceberg_compact_sql.service.read_yaml import read_yaml
-        from iceberg_compact_sql.service.settings import spark_settings
+        from iceberg_compact_sql.service.configuration.config import service_config
+        from iceberg_compact_sql.service.configuration.read_yaml import read_yaml
+        from iceberg_compact_sql.service.configuration.settings import spark_settings
     except ImportError as error:
         raise MissingDependencyError(
             f"--config needs {error.name}, which is not installed",
@@ -138,7 +138,7 @@ def _names(entry: TableEntry, table: str) -> bool:
 
 
 def _compaction(flags: Flags, config: ServiceConfig, entry: TableEntry | None) -> dict[str, Any]:
-    from iceberg_compact_sql.service.strategies import renamed, strategy_arguments
+    from iceberg_compact_sql.service.configuration.strategies import renamed, strategy_arguments
 
     strategy = flags.strategy or (entry.strategy if entry is not None else None)
     target = config.compaction.target_file_size

@@ -19,16 +19,16 @@ from iceberg_compact_sql.redaction import masked_logger, remember_secrets
 from iceberg_compact_sql.report.metrics import Metrics, TableFigures
 from iceberg_compact_sql.service.checks import checked_request, read_call
 from iceberg_compact_sql.service.clock import Clock
-from iceberg_compact_sql.service.config import ServiceConfig
+from iceberg_compact_sql.service.configuration.config import ServiceConfig
+from iceberg_compact_sql.service.configuration.settings import spark_settings
+from iceberg_compact_sql.service.configuration.strategies import renamed, strategy_arguments
 from iceberg_compact_sql.service.engine import Engine
 from iceberg_compact_sql.service.jobs import ACTIVE, FINAL, Job, JobRequest, Status
 from iceberg_compact_sql.service.lease import RENEW_SECONDS, Lease
 from iceberg_compact_sql.service.queue import KEY_LIFE_MS, JobQueue, Submitted
 from iceberg_compact_sql.service.runner import Runner, committed_by_run
 from iceberg_compact_sql.service.scores import Scores
-from iceberg_compact_sql.service.settings import spark_settings
 from iceberg_compact_sql.service.store import Store
-from iceberg_compact_sql.service.strategies import renamed, strategy_arguments
 from iceberg_compact_sql.service.tokens import Tokens
 from iceberg_compact_sql.units import parse_size
 

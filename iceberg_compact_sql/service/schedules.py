@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from iceberg_compact_sql.procedures.registry import names
-from iceberg_compact_sql.service.config import ServiceConfig, TableEntry, When
-from iceberg_compact_sql.service.cron import missed, next_after
-from iceberg_compact_sql.service.strategies import renamed, strategy_arguments
+from iceberg_compact_sql.service.configuration.config import ServiceConfig, TableEntry, When
+from iceberg_compact_sql.service.configuration.cron import missed, next_after
+from iceberg_compact_sql.service.configuration.strategies import renamed, strategy_arguments
 from iceberg_compact_sql.units import zone
 
 DEFAULT_NAME = "*"

@@ -18,13 +18,13 @@ import uvicorn
 
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.redaction import MASK, is_secret, masked_logger
-from iceberg_compact_sql.service.config import LOOPBACK, ServiceConfig, service_config
+from iceberg_compact_sql.service.configuration.config import LOOPBACK, ServiceConfig, service_config
+from iceberg_compact_sql.service.configuration.read_yaml import read_yaml
+from iceberg_compact_sql.service.configuration.settings import spark_settings
 from iceberg_compact_sql.service.http.app import create_app
 from iceberg_compact_sql.service.jobs import iso_time
 from iceberg_compact_sql.service.process import Service
-from iceberg_compact_sql.service.read_yaml import read_yaml
 from iceberg_compact_sql.service.schedules import schedules_of
-from iceberg_compact_sql.service.settings import spark_settings
 from iceberg_compact_sql.service.tokens import TOKEN_VARIABLE
 
 _log = masked_logger(__name__)

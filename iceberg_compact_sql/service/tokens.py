@@ -14,9 +14,9 @@ from enum import IntEnum
 from pathlib import Path
 
 from iceberg_compact_sql.redaction import masked_logger, remember_secrets
-from iceberg_compact_sql.service.config import LOOPBACK, SHORTEST_TOKEN, Server
+from iceberg_compact_sql.service.configuration.config import LOOPBACK, SHORTEST_TOKEN, Server
+from iceberg_compact_sql.service.configuration.read_yaml import ConfigurationError
 from iceberg_compact_sql.service.queue import matches_any
-from iceberg_compact_sql.service.read_yaml import ConfigurationError
 
 _log = masked_logger(__name__)
 TOKEN_VARIABLE = "ICEBERG_COMPACT_SQL_TOKEN"

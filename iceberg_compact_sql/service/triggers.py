@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from iceberg_compact_sql.service.config import When
+from iceberg_compact_sql.service.configuration.config import When
 
 if TYPE_CHECKING:
     from iceberg_compact_sql.plan.table_scores import TableScore

@@ -15,7 +15,7 @@ from typing import Any
 import requests
 import uvicorn
 
-from iceberg_compact_sql.service.config import service_config
+from iceberg_compact_sql.service.configuration.config import service_config
 from iceberg_compact_sql.service.http.app import create_app
 from iceberg_compact_sql.service.process import Service
 

@@ -9,7 +9,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import urlsplit
 
-from iceberg_compact_sql.service.config import LOOPBACK
+from iceberg_compact_sql.service.configuration.config import LOOPBACK
 from iceberg_compact_sql.service.process import Service
 from iceberg_compact_sql.service.tokens import ANYBODY, Identity
 

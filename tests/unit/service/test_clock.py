@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from iceberg_compact_sql.service.config import service_config
+from iceberg_compact_sql.service.configuration.config import service_config
 from iceberg_compact_sql.service.jobs import Job, Status
 from iceberg_compact_sql.service.process import Service
 from tests.support.plain import PlainLake

@@ -14,7 +14,7 @@ import uvicorn
 from click.testing import CliRunner, Result
 
 from iceberg_compact_sql.cli import main
-from iceberg_compact_sql.service.config import service_config
+from iceberg_compact_sql.service.configuration.config import service_config
 from iceberg_compact_sql.service.http.app import create_app
 from iceberg_compact_sql.service.process import Service
 from tests.support.oracle import rows

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from iceberg_compact_sql.cli import main
 from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError
 from iceberg_compact_sql.report.documents import read_topic
-from iceberg_compact_sql.service.config import service_config
-from iceberg_compact_sql.service.read_yaml import ConfigurationError, parse_yaml
+from iceberg_compact_sql.service.configuration.config import service_config
+from iceberg_compact_sql.service.configuration.read_yaml import ConfigurationError, parse_yaml
+from iceberg_compact_sql.service.configuration.settings import spark_settings
+from iceberg_compact_sql.service.configuration.strategies import Strategy, strategy_arguments
 from iceberg_compact_sql.service.schedules import Due, due, schedules_of
-from iceberg_compact_sql.service.settings import spark_settings
-from iceberg_compact_sql.service.strategies import Strategy, strategy_arguments
 from iceberg_compact_sql.service.triggers import TriggerState, after_look, after_run, decide
 
 DOCUMENTED = re.findall(r"```yaml\n(.*?)```", read_topic("service").text, re.DOTALL)[0]

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from iceberg_compact_sql.service.cron import check_cron, missed, next_after
+from iceberg_compact_sql.service.configuration.cron import check_cron, missed, next_after
 
 
 def utc(text: str) -> int:

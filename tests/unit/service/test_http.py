@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from iceberg_compact_sql.service.config import service_config
+from iceberg_compact_sql.service.configuration.config import service_config
 from iceberg_compact_sql.service.http.app import create_app
 from iceberg_compact_sql.service.process import Service
 from tests.support.oracle import rows

@@ -9,7 +9,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 
-from iceberg_compact_sql.service.config import service_config
+from iceberg_compact_sql.service.configuration.config import service_config
 from iceberg_compact_sql.service.http.app import create_app
 from iceberg_compact_sql.service.process import Service
 from tests.support.plain import open_plain

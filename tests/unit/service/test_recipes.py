@@ -9,9 +9,9 @@ from pathlib import Path
 import yaml
 
 from iceberg_compact_sql.report.metrics import Metrics
-from iceberg_compact_sql.service.config import service_config
-from iceberg_compact_sql.service.read_yaml import parse_yaml
-from iceberg_compact_sql.service.settings import spark_settings
+from iceberg_compact_sql.service.configuration.config import service_config
+from iceberg_compact_sql.service.configuration.read_yaml import parse_yaml
+from iceberg_compact_sql.service.configuration.settings import spark_settings
 
 FOLDER = Path(__file__).parents[3] / "sql_examples" / "deploy"
 SECRETS = {"SERVICE_TOKEN": "a-token-of-a-secret", "S3_ACCESS_KEY": "a", "S3_SECRET_KEY": "b"}

@@ -8,7 +8,7 @@ from sqlalchemy.engine import make_url
 
 from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX
 from iceberg_compact_sql.catalogs.spark_conf import CATALOG_PREFIX
-from iceberg_compact_sql.service.config import Catalog, ServiceConfig, Storage
+from iceberg_compact_sql.service.configuration.config import Catalog, ServiceConfig, Storage
 
 _PLUGIN = "org.apache.iceberg.spark.SparkCatalog"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iceberg_compact_sql.service.read_yaml import ConfigurationError
+from iceberg_compact_sql.service.configuration.read_yaml import ConfigurationError
 
 _DEPLOY_KEYS = ("postgres", "iceberg", "s3", "azure")
 

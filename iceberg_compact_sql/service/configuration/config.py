@@ -10,10 +10,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from iceberg_compact_sql.errors import did_you_mean
 from iceberg_compact_sql.procedures.registry import names
-from iceberg_compact_sql.service.cron import check_cron
-from iceberg_compact_sql.service.deploy_shape import from_deploy_shape
-from iceberg_compact_sql.service.read_yaml import ConfigurationError
-from iceberg_compact_sql.service.strategies import OLD_NAMES, Strategy, strategy_name
+from iceberg_compact_sql.service.configuration.cron import check_cron
+from iceberg_compact_sql.service.configuration.deploy_shape import from_deploy_shape
+from iceberg_compact_sql.service.configuration.read_yaml import ConfigurationError
+from iceberg_compact_sql.service.configuration.strategies import OLD_NAMES, Strategy, strategy_name
 from iceberg_compact_sql.units import parse_duration_ms, parse_size, zone
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
