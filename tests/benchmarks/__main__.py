@@ -2,7 +2,7 @@
 
 --scale N      that many times the data (1: about 15 minutes on two quiet cores)
 --quick        a small run of every case, a minute and a half on two quiet cores, to see that it works
---only a,b     some cases: copy, decode, splice, deletes, streaming, tiny, growth, planning, upkeep, history,
+--only a,b     some cases: copy, decode, splice, shapes, deletes, streaming, tiny, growth, planning, upkeep, history,
                cluster, queries
 --json FILE    the figures as JSON; --svg FILE a bar chart
 """
@@ -38,6 +38,7 @@ from tests.benchmarks.compaction_cases import (
 )
 from tests.benchmarks.measuring import Measurement
 from tests.benchmarks.query_cases import QueryTime, query_times
+from tests.benchmarks.shape_cases import shapes_case
 from tests.benchmarks.splice_cases import splice_case
 from tests.benchmarks.upkeep_cases import history_case, planning_case, upkeep_case
 from tests.support.java import open_lake, start_session
@@ -46,6 +47,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
     "copy": copy_case,
     "decode": decode_case,
     "splice": splice_case,
+    "shapes": shapes_case,
     "deletes": deletes_case,
     "streaming": streaming_case,
     "tiny": tiny_case,

@@ -13,6 +13,9 @@ COLOURS = {
     "iceberg": "#94a3b8",
     "pyarrow": "#d6b370",
     "cat": "#e7d9b8",
+    "duckdb": "#c4a7e7",
+    "polars": "#a7c4e7",
+    "datafusion": "#e7a7b0",
     "1 executor": "#7cc4bb",
     "2 executors": "#0f766e",
 }
@@ -21,6 +24,9 @@ NAMES = {
     "iceberg": "Iceberg's Spark procedures",
     "pyarrow": "plain pyarrow",
     "cat": "cat",
+    "duckdb": "DuckDB",
+    "polars": "polars",
+    "datafusion": "DataFusion",
     "1 executor": "ours, 1 executor",
     "2 executors": "2 executors",
 }
