@@ -17,7 +17,9 @@ from iceberg_compact_sql.call.declaration import (
     columns,
 )
 from iceberg_compact_sql.plan.layouts.order import STRATEGY_NAMES
+from iceberg_compact_sql.procedures.compact_table import PROCEDURE as COMPACT_TABLE
 from iceberg_compact_sql.procedures.expire_snapshots import QUARANTINE
+from iceberg_compact_sql.procedures.maintenance.inherited_parameters import inherited_parameters
 
 if TYPE_CHECKING:
     from iceberg_compact_sql.actions.maintain import StepResult
@@ -111,10 +113,13 @@ PROCEDURE = Procedure(
         ),
         QUARANTINE,
         DRY_RUN,
+        *inherited_parameters(),
     ),
     columns=columns("step string, outcome string, detail string, elapsed_ms bigint"),
     dry_run_columns=columns("step string, outcome string, detail string, elapsed_ms bigint"),
     run=run,
     changes_tables=True,
     example="CALL maintain_table('db.events', steps => array('compact', 'expire'))",
+    option_prefixes=COMPACT_TABLE.option_prefixes,
+    option_names=COMPACT_TABLE.option_names,
 )

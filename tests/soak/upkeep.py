@@ -19,8 +19,11 @@ STATEMENTS = (
     f"{COMPACT}, partial_progress => true, max_commits => 2)",
     f"{COMPACT}, where => 'part = 1')",
     f"{COMPACT}, remove_dangling_deletes => false, verify => 'rows')",
+    f"{COMPACT}, sort_order => 'value DESC, id', max_depth => 1)",
+    f"{COMPACT}, sort_order => 'hilbert(id, value)', rewrite_all => true)",
     f"CALL rewrite_position_deletes('{NAME}', options => map('min-input-files', '2'))",
     f"CALL rewrite_manifests('{NAME}')",
+    f"CALL maintain_table('{NAME}', steps => array('compact', 'manifests'), min_input_files => 2)",
     f"CALL expire_snapshots('{NAME}', older_than => TIMESTAMP '2099-01-01', retain_last => 3)",
 )
 
@@ -34,8 +37,8 @@ def keep_up(folder: Path, seed: int, until: float) -> None:
         statement = chosen.choice(STATEMENTS)
         name = statement.split("(")[0].removeprefix("CALL ")
         try:
-            [row] = call(lake, statement)
-            counts[f"{name}: {'changed' if _changed(row) else 'nothing to do'}"] += 1
+            rows = call(lake, statement)
+            counts[f"{name}: {'changed' if any(map(_changed, rows)) else 'nothing to do'}"] += 1
         except IcebergCompactError as error:
             # A concurrent change won, or a file was expired by the other maintainer while it was read.
             counts[f"{name}: {type(error).__name__}"] += 1
@@ -46,4 +49,4 @@ def keep_up(folder: Path, seed: int, until: float) -> None:
 
 
 def _changed(row: dict[str, object]) -> bool:
-    return bool(row.get("snapshot_id") or row.get("expired_snapshots_count"))
+    return bool(row.get("snapshot_id") or row.get("expired_snapshots_count") or row.get("outcome") == "done")

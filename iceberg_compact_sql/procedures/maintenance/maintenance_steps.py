@@ -11,6 +11,7 @@ from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.call.binding import GivenArgument, bind
 from iceberg_compact_sql.call.declaration import Arguments, Kind, Procedure
 from iceberg_compact_sql.errors import IcebergCompactError, InvalidArgumentError, did_you_mean
+from iceberg_compact_sql.procedures.maintenance.inherited_parameters import inherited_names
 
 if TYPE_CHECKING:
     from iceberg_compact_sql.actions.maintain import Step, StepRequest
@@ -32,6 +33,8 @@ class DeclaredStep:
     properties: Mapping[str, str] = field(default_factory=dict)
     # If the call gives one of these, properties give none of them: they mean something together.
     together: frozenset[str] = frozenset()
+    # Parameters of the procedure that maintain_table takes under the same name; `inherited_parameters` declares them.
+    inherited: frozenset[str] = frozenset()
 
     @property
     def declaration(self) -> Procedure:
@@ -69,20 +72,29 @@ STEPS = (
             "max-depth": "max_depth",
         },
         together=frozenset(("strategy", "sort_order")),
+        inherited=inherited_names("compact"),
     ),
     DeclaredStep("position_deletes", "rewrite_position_deletes", {"branch": "branch"}),
-    DeclaredStep("manifests", "rewrite_manifests", {"branch": "branch"}, {"manifests.sort-by": "sort_by"}),
+    DeclaredStep(
+        "manifests",
+        "rewrite_manifests",
+        {"branch": "branch"},
+        {"manifests.sort-by": "sort_by"},
+        inherited=inherited_names("manifests"),
+    ),
     DeclaredStep(
         "expire",
         "expire_snapshots",
         {"older_than": "older_than", "retain_last": "retain_last", "quarantine": "quarantine"},
         {"expire.older-than": "older_than", "expire.retain-last": "retain_last", "quarantine": "quarantine"},
+        inherited=inherited_names("expire"),
     ),
     DeclaredStep(
         "orphans",
         "remove_orphans",
         {"orphans_older_than": "older_than", "quarantine": "quarantine"},
         {"orphans.older-than": "older_than", "quarantine": "quarantine"},
+        inherited=inherited_names("orphans"),
     ),
 )
 
@@ -125,6 +137,7 @@ def steps_of(
 def _bound(context: Context, step: DeclaredStep, arguments: Arguments, properties: Mapping[str, str]) -> Arguments:
     procedure = step.declaration
     from_call = {inner: arguments[outer] for outer, inner in step.arguments.items() if outer in arguments.given}
+    from_call.update({name: arguments[name] for name in step.inherited & arguments.given})
     given = {"table": GivenArgument(arguments["table"], "table")}
     sources: dict[str | None, str] = {}
     for suffix, name in step.properties.items():

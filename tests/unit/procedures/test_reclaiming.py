@@ -199,3 +199,29 @@ def test_maintenance_compacts_first(table: Any, tmp_path: Path) -> None:
     steps = call(tmp_path, "maintain_table", "db.t", steps=["compact", "manifests"], dry_run=True)
     assert (steps[0]["step"], steps[0]["outcome"]) == ("compact", "planned")
     assert steps[0]["detail"].startswith("1 groups, 7 files")
+
+
+def test_maintain_table_takes_the_arguments_of_its_steps(tmp_path: Path) -> None:
+    from iceberg_compact_sql.catalogs.open_table import open_catalog
+
+    catalog = open_catalog(SessionView(embedded_warehouse=str(tmp_path), current_catalog="local"), "local")
+    catalog.create_namespace_if_not_exists("db")
+    table = catalog.create_table("db.t", SCHEMA)
+    for i in range(3):
+        append_ids(table, i)
+    steps = ["compact", "expire"]
+    outcomes = [row["outcome"] for row in call(tmp_path, "maintain_table", "db.t", steps=["compact"], dry_run=True)]
+    assert outcomes == ["nothing to do"]
+    by_option = call(
+        tmp_path, "maintain_table", "db.t", steps=["compact"], options={"min-input-files": "2"}, dry_run=True
+    )
+    assert [row["outcome"] for row in by_option] == ["planned"]
+    rows = call(tmp_path, "maintain_table", "db.t", steps=steps, min_input_files=2, keep_files=True)
+    assert [row["outcome"] for row in rows] == ["done", "done"]
+    assert len(list(tmp_path.rglob("*.parquet"))) == 4
+    assert len(catalog.load_table("db.t").metadata.snapshots) == 1
+    for name, value in (("location", "file:///tmp"), ("snapshot_ids", [1]), ("min_input_file", 2)):
+        with pytest.raises(InvalidArgumentError, match=f"unknown argument '{name}'"):
+            call(tmp_path, "maintain_table", "db.t", **{name: value})
+    with pytest.raises(InvalidArgumentError, match="copy"):
+        call(tmp_path, "maintain_table", "db.t", copy="sometimes")
