@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -70,6 +71,13 @@ class S3Server:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """moto's S3 on a free loopback port, with the bucket `lake`."""
+    with running_s3() as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running_s3() -> Iterator[S3Server]:
+    """Start moto's S3 with the bucket `lake`; it is gone when the block ends."""
     import boto3
 
     port = free_port()
