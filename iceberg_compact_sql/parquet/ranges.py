@@ -11,8 +11,8 @@ import pyarrow as pa
 
 BLOCK_BYTES = 4 * 1024**2
 MAX_GAP_BYTES = 64 * 1024
-_BLOCKS_AHEAD = 3
-_READERS = 2
+_BLOCKS_AHEAD = 6
+_READERS = 6
 
 
 def merged_spans(

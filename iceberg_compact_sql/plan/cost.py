@@ -14,7 +14,7 @@ _MB = 1024**2
 _WHOLE_FILE_BYTES = 8 * _MB
 # A larger one is asked for its size and its footer. Copied row groups are read in blocks, after their page indexes;
 # decoded ones in larger ranges. An upload has a first and a last request.
-_REQUESTS_TO_OPEN = 3
+_REQUESTS_TO_OPEN = 2
 _COPIED_BLOCK_BYTES = 4 * _MB
 _DECODED_RANGE_BYTES = 16 * _MB
 _REQUESTS_TO_UPLOAD = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -20,6 +21,7 @@ from iceberg_compact_sql.rewrite.scan.arrow_types import arrow_schema
 from iceberg_compact_sql.rewrite.scan.fields import FileField, file_fields, plain_type
 from iceberg_compact_sql.rewrite.scan.inputs import InputFileError, input_errors
 from iceberg_compact_sql.rewrite.scan.lineage import ROW_ID, fill_lineage
+from iceberg_compact_sql.rewrite.scan.open_ahead import open_ahead
 from iceberg_compact_sql.rewrite.scan.open_slice import OpenSlice, RowGroupRange, TableSchema
 from iceberg_compact_sql.rewrite.scan.projection import Projection
 from iceberg_compact_sql.rewrite.scan.schema_match import no_copy_reason
@@ -198,15 +200,15 @@ def open_inputs(
     if columns is not None:
         wanted = [column for column in table.schema.fields if column.field_id in columns]
         table = replace(table, schema=Schema(*wanted))
-    for input_slice in task.inputs:
-        reach("rewrite.open", path=input_slice.path)
-        data = OpenSlice(io, table, input_slice)
-        try:
-            reader = InputReader(data, deleted.get(input_slice.path, RowBitmap()), dictionaries=dictionaries)
-        except BaseException:
-            data.close()
-            raise
-        yield reader
+    with contextlib.closing(open_ahead(io, table, task.inputs)) as slices:
+        for data in slices:
+            reach("rewrite.open", path=data.path)
+            try:
+                reader = InputReader(data, deleted.get(data.path, RowBitmap()), dictionaries=dictionaries)
+            except BaseException:
+                data.close()
+                raise
+            yield reader
 
 
 def _is_text(kind: pa.DataType) -> bool:

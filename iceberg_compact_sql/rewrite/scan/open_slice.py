@@ -16,11 +16,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 
 from iceberg_compact_sql.parquet.chunk_facts import ChunkFacts
-from iceberg_compact_sql.parquet.footer import FooterError, read_footer_tree
+from iceberg_compact_sql.parquet.footer import ENCRYPTED_MAGIC, FooterError, read_footer_tree
 from iceberg_compact_sql.parquet.thrift import Struct
 from iceberg_compact_sql.rewrite.scan.arrow_types import FIELD_ID_KEY
 from iceberg_compact_sql.rewrite.scan.defaults import identity_values
 from iceberg_compact_sql.rewrite.scan.fields import FileField, children_of, file_fields
+from iceberg_compact_sql.rewrite.scan.file_end import FileEnd
 from iceberg_compact_sql.rewrite.scan.inputs import (
     InputFileError,
     ProjectionError,
@@ -85,13 +86,14 @@ class OpenSlice:
         self._file: pa.NativeFile | None = open_input(io, input_slice.path, input_slice.size_bytes)
         try:
             with input_errors(input_slice.path):
-                self._refuse_encrypted()
-                parquet = open_parquet(self.file)
+                end = FileEnd.of(self.file)
+                self._refuse_encrypted(end)
+                parquet = open_parquet(end.parquet_source())
                 self.metadata: pq.FileMetaData = parquet.metadata
                 self.parquet_schema: pq.ParquetSchema = parquet.schema
                 self.arrow_schema: pa.Schema = parquet.schema_arrow
                 self.fields: tuple[FileField, ...] = file_fields(self.arrow_schema, table.mapping)
-                self.footer = _footer_of(self.file)
+                self.footer = _footer_of(end)
                 self.chunks = ChunkFacts(self.footer[0]) if isinstance(self.footer, tuple) else None
                 spec = table.specs.get(input_slice.spec_id)
                 if spec is None:
@@ -193,16 +195,15 @@ class OpenSlice:
                 )
             first_row += group.num_rows
 
-    def _refuse_encrypted(self) -> None:
-        size = self.file.size()
-        if size < 12:
-            raise InputFileError(self.path, f"it has {size} bytes, too few for a Parquet file")
-        if self.file.read_at(4, size - 4) == b"PARE":
+    def _refuse_encrypted(self, end: FileEnd) -> None:
+        if end.size_bytes < 12:
+            raise InputFileError(self.path, f"it has {end.size_bytes} bytes, too few for a Parquet file")
+        if end.content[-4:] == ENCRYPTED_MAGIC:
             raise InputFileError(self.path, "the file is encrypted, which is not supported")
 
 
-def _footer_of(file: pa.NativeFile) -> tuple[Struct, int] | FooterError:
+def _footer_of(end: FileEnd) -> tuple[Struct, int] | FooterError:
     try:
-        return read_footer_tree(file)
+        return read_footer_tree(end, end.size_bytes)
     except FooterError as error:
         return error

@@ -191,3 +191,16 @@ def test_the_estimated_cost_counts_the_requests_that_are_made(
     assert writes == pytest.approx(counted_writes, rel=0.2), counted
     if shape == "small":
         assert scored == pytest.approx((counted_reads, counted_writes), rel=0.2)
+
+
+def test_large_files_are_opened_at_the_same_time_and_their_footers_read_once(
+    lake: PlainLake, proxy: CountingProxy
+) -> None:
+    make_large_files(lake, files=4, megabytes=9)
+    before = ids(lake)
+    (row,) = call(lake, "CALL compact_table('db.t', rewrite_all => true)")
+    assert row["copied_row_groups_count"] == 4
+    # For each file: its footer, and blocks of 4 MB.
+    assert proxy.counts()["GET data"] == 4 * (1 + 3)
+    assert proxy.most_in_flight >= 4
+    assert ids(lake) == before
