@@ -195,6 +195,14 @@ EVENTS: Mapping[str, Event] = {
             path="path of the data file",
             row_group="index of the row group",
         ),
+        _event(
+            "rewrite.read_lineage",
+            "a stored column of row lineage is about to be decoded, for a row group that is copied or spliced",
+            stops=True,
+            path="path of the data file",
+            row_group="index of the row group",
+            column="name of the column",
+        ),
         _event("rewrite.copy", "row groups are about to be copied", stops=True, row_groups="count of row groups"),
         _event(
             "rewrite.splice",

@@ -10,6 +10,7 @@ from typing import Any
 from iceberg_compact_sql.events import reach
 from iceberg_compact_sql.parquet.chunk import ColumnChunk, chunks_of
 from iceberg_compact_sql.parquet.footer import MAGIC, FooterError, ParquetFooter, parse_footer
+from iceberg_compact_sql.parquet.last_columns import LastColumns
 from iceberg_compact_sql.parquet.page_index import PageIndex, bloom_filter_ranges, read_page_indexes
 from iceberg_compact_sql.parquet.ranges import merged_spans, read_ahead
 from iceberg_compact_sql.parquet.thrift import (
@@ -74,16 +75,21 @@ class RowGroupJoiner:
     def row_groups(self) -> int:
         return len(self._groups)
 
-    def copy(self, source: Any, footer: ParquetFooter, indexes: Sequence[int]) -> CopiedRange:
+    def copy(
+        self, source: Any, footer: ParquetFooter, indexes: Sequence[int], last: LastColumns | None = None
+    ) -> CopiedRange:
         """Append row groups of an open file; those without rows are left out.
 
         Statistics, encodings, sort columns and unknown fields stay as they are; every offset is adjusted. Page indexes
-        and bloom filters are copied too, unless they are damaged.
+        and bloom filters are copied too, unless they are damaged. `last` belongs to a single row group.
         """
         if self._finished:
             raise ValueError("the file is finished")
-        if footer.signature != self._base.signature:
+        if last is not None and len(indexes) != 1:
+            raise ValueError(f"last columns are for one row group, not for {len(indexes)}")
+        if (footer if last is None else last.base).signature != self._base.signature:
             raise FooterError("the schemas of the row groups differ")
+        copied_leaves = len(footer.leaves) - (0 if last is None else last.replaced)
         chosen = [footer.row_groups[index] for index in indexes if footer.row_groups[index].rows]
         page_indexes = read_page_indexes(source, footer, chosen)
         bloom_filters = {group.index: bloom_filter_ranges(source, footer, group) for group in chosen}
@@ -91,15 +97,22 @@ class RowGroupJoiner:
         position, rows, crc32 = self.position, self.rows, 0
         self._version = max(self._version, footer.tree.get(1, I32) or 1)
         for group in chosen:
-            blooms = bloom_filters[group.index]
-            moved, crc32 = self._copy_ranges(source, group.chunk_ranges, crc32)
+            blooms = {leaf: span for leaf, span in bloom_filters[group.index].items() if leaf < copied_leaves}
+            starts, crc32 = self._copy_ranges(source, group.chunk_ranges[:copied_leaves], crc32)
+            tree = footer.row_group_tree(group.index)
+            chunks = chunks_of(footer, group, page_indexes[group.index])[:copied_leaves]
+            if last is not None:
+                for chunk in last.chunks:
+                    starts.append(self.position)
+                    crc32 = self._write_pieces(chunk, crc32)
+                chunks += [replace(chunk, pieces=()) for chunk in last.chunks]
+                tree = last.with_sizes(tree, chunks)
             # The format allows bloom filters between row groups or before the footer; written here, they need no
             # memory.
             bloom_starts, crc32 = self._copy_ranges(source, list(blooms.values()), crc32)
             bloom_positions = dict(zip(blooms, bloom_starts, strict=True))
             places = {leaf: (bloom_positions[leaf], blooms[leaf][1] - blooms[leaf][0]) for leaf in bloom_positions}
-            chunks = chunks_of(footer, group, page_indexes[group.index])
-            self._add(footer.row_group_tree(group.index), group.rows, chunks, moved, places)
+            self._add(tree, group.rows, chunks, starts, places)
         return CopiedRange(position, self.position - position, crc32, len(chosen), self.rows - rows)
 
     def append(self, rows: int, chunks: Sequence[ColumnChunk] | Iterator[ColumnChunk]) -> CopiedRange:
@@ -117,9 +130,7 @@ class RowGroupJoiner:
         uncompressed_bytes = 0
         for leaf, chunk in enumerate(chunks):
             starts.append(self.position)
-            for piece in chunk.pieces:
-                crc32 = zlib.crc32(piece, crc32)
-                self._write(piece)
+            crc32 = self._write_pieces(chunk, crc32)
             uncompressed_bytes += chunk.uncompressed_bytes
             if chunk.bloom_filter is not None:
                 places[leaf] = (self.position, len(chunk.bloom_filter))
@@ -167,6 +178,12 @@ class RowGroupJoiner:
     def _write(self, data: Any) -> None:
         self._sink.write(data)
         self.position += len(data)
+
+    def _write_pieces(self, chunk: ColumnChunk, crc32: int) -> int:
+        for piece in chunk.pieces:
+            crc32 = zlib.crc32(piece, crc32)
+            self._write(piece)
+        return crc32
 
     def _copy_ranges(self, source: Any, ranges: Sequence[tuple[int, int]], crc32: int) -> tuple[list[int], int]:
         """Copy ranges, adjacent ones together; return each range's new start and the running CRC."""

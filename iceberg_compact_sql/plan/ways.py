@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from iceberg_compact_sql.format_versions import rules_of
 from iceberg_compact_sql.plan.model import CompactionPlan, FileGroup
 
 
@@ -18,13 +17,7 @@ def ways_text(plan: CompactionPlan, group: FileGroup) -> str:
     deleted = sum(
         max(1, len(file.split_offsets)) for file, deletes in zip(group.files, group.deletes, strict=True) if deletes
     )
-    decoded = (
-        plan.options.copy == "never"
-        or plan.options.strategy != "binpack"
-        or group.partition is None
-        or rules_of(plan.state.format_version).row_lineage
-    )
-    if decoded:
+    if plan.options.copy == "never" or plan.options.strategy != "binpack" or group.partition is None:
         return _text({"encoded": row_groups})
     kept = row_groups - deleted
     copied = min(group.copied_row_groups, kept)

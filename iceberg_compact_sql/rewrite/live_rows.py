@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
 
 from iceberg_compact_sql.events import reach, stop_if_cancelled
 from iceberg_compact_sql.parquet.footer import FooterError, ParquetFooter, checked_footer
@@ -20,7 +21,15 @@ from iceberg_compact_sql.rewrite.deletes.row_bitmap import RowBitmap
 from iceberg_compact_sql.rewrite.scan.arrow_types import arrow_schema
 from iceberg_compact_sql.rewrite.scan.fields import FileField, file_fields, plain_type
 from iceberg_compact_sql.rewrite.scan.inputs import InputFileError, input_errors
-from iceberg_compact_sql.rewrite.scan.lineage import ROW_ID, fill_lineage
+from iceberg_compact_sql.rewrite.scan.lineage import (
+    LAST_UPDATED,
+    ROW_ID,
+    fill_lineage,
+    filled_last_updated,
+    filled_row_ids,
+    lineage_base,
+    lineage_leaves,
+)
 from iceberg_compact_sql.rewrite.scan.open_ahead import open_ahead
 from iceberg_compact_sql.rewrite.scan.open_slice import OpenSlice, RowGroupRange, TableSchema
 from iceberg_compact_sql.rewrite.scan.projection import Projection
@@ -50,8 +59,10 @@ class SliceRowGroup:
 class InputReader:
     """One input slice: which row groups it has, whether they may be copied, and their live rows.
 
-    `footer` is None when the footer cannot be parsed completely; such a file is decoded, never copied. `read` is
-    thread-safe, for different row groups and for the same one.
+    `footer` is None when the footer cannot be parsed completely; such a file is decoded, never copied. `base` is a
+    footer with the schema that copied row groups have: in format version 3, the columns of row lineage are added, and
+    `stored_lineage` columns of the file are replaced. `read` is thread-safe, for different row groups and for the same
+    one.
     """
 
     def __init__(self, data: OpenSlice, deleted: RowBitmap, *, dictionaries: bool) -> None:
@@ -86,8 +97,23 @@ class InputReader:
             self.no_copy_reason = no_copy_reason(
                 data.table.schema, data.fields, data.parquet_schema, own_ids=data.own_ids, identity=data.identity
             )
+        self.base = self.footer
+        self.stored_lineage = 0
         if self.no_copy_reason is None and self._lineage:
-            self.no_copy_reason = "its rows keep their row ids, which are stored in the new file"
+            self._add_lineage()
+
+    def _add_lineage(self) -> None:
+        assert self.footer is not None
+        stored = lineage_leaves(self.footer)
+        if stored is None:
+            self.no_copy_reason = "its columns of row lineage are not the last ones"
+        else:
+            self.base, self.stored_lineage = lineage_base(self.footer, stored), stored
+
+    @property
+    def has_lineage(self) -> bool:
+        """Whether the table's rows have row ids, which their new file must store."""
+        return self._lineage
 
     @property
     def file(self) -> pa.NativeFile:
@@ -144,6 +170,26 @@ class InputReader:
                 if self._lineage:
                     projected = self._with_lineage(projected, first_row, mask)
             yield projected
+
+    def read_row_ids(self, index: int) -> pa.Array:
+        """Return the ids of all rows of a row group; no other column is read."""
+        group = self._groups[index]
+        positions = np.arange(group.first_row, group.first_row + group.rows, dtype=np.int64)
+        return filled_row_ids(self._stored(index, ROW_ID), positions, self.slice.first_row_id)
+
+    def read_last_updated(self, index: int) -> pa.Array:
+        """Return the sequence numbers of the last changes of all rows of a row group; no other column is read."""
+        rows = self._groups[index].rows
+        stored = self._stored(index, LAST_UPDATED)
+        return filled_last_updated(stored, rows, self.slice.first_row_id, self.slice.sequence_number)
+
+    def _stored(self, index: int, column: NestedField) -> pa.Array | None:
+        """Return a column of lineage as the file stores it; None if it does not, or if its values do not count."""
+        if self.slice.first_row_id is None or column.field_id not in {field.field_id for field in self._data.fields}:
+            return None
+        reach("rewrite.read_lineage", path=self.slice.path, row_group=index, column=column.name)
+        batches = [batch for _, batch in self._data.batches(self._groups[index], [column.name])]
+        return pa.concat_arrays([batch.column(0) for batch in batches])
 
     def _with_lineage(self, batch: pa.RecordBatch, first_row: int, mask: Mask | None) -> pa.RecordBatch:
         live = np.arange(batch.num_rows) if mask is None else np.flatnonzero(~mask)

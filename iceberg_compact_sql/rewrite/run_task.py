@@ -13,6 +13,7 @@ from pyiceberg.io import FileIO
 from iceberg_compact_sql.redaction import redact, remember_secrets
 from iceberg_compact_sql.rewrite.clustering.sorted_task import rewrite_in_order
 from iceberg_compact_sql.rewrite.copy.gather import SpliceGatherer
+from iceberg_compact_sql.rewrite.copy.lineage_chunks import lineage_columns, lineage_memory_bytes
 from iceberg_compact_sql.rewrite.copy.plan import CopyPlan, may_copy, open_candidates, plan_copies
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.job import job_schema, job_spec
@@ -26,6 +27,7 @@ from iceberg_compact_sql.rewrite.task import (
     RewriteTask,
     slice_bytes,
 )
+from iceberg_compact_sql.rewrite.write.column_encoder import ColumnEncoder
 from iceberg_compact_sql.rewrite.write.gather import RowGroupGatherer
 from iceberg_compact_sql.rewrite.write.naming import OutputNames, layout_notes
 from iceberg_compact_sql.rewrite.write.open_files import TaskOutputs
@@ -120,7 +122,8 @@ def _rewrite(job: RewriteJob, task: RewriteTask, io: FileIO, created: list[str])
             RowGroupGatherer(job, encoder, arrow_schema, forecast, outputs, splitter, task.partition) as gatherer,
             SpliceGatherer(job, plan.settings, forecast, outputs, gatherer) as splicer,
         ):
-            _feed(gatherer, splicer, _chain(copy_candidates, readers), plan)
+            column_encoder = ColumnEncoder(plan.settings, checksum, lineage_memory_bytes(job))
+            _feed(gatherer, splicer, _chain(copy_candidates, readers), plan, column_encoder)
             splicer.flush()
             gatherer.finish()
             finished = outputs.finish()
@@ -138,12 +141,18 @@ def _chain(copy_candidates: list[InputReader], readers: Iterator[InputReader]) -
     yield from readers
 
 
-def _feed(gatherer: RowGroupGatherer, splicer: SpliceGatherer, readers: Iterator[InputReader], plan: CopyPlan) -> None:
+def _feed(
+    gatherer: RowGroupGatherer,
+    splicer: SpliceGatherer,
+    readers: Iterator[InputReader],
+    plan: CopyPlan,
+    encoder: ColumnEncoder,
+) -> None:
     for reader in readers:
         gatherer.open(reader)
         for row_group in reader.row_groups:
             if plan.copies(reader, row_group):
-                gatherer.copy(reader, row_group)
+                gatherer.copy(reader, row_group, lineage_columns(reader, row_group, encoder))
             elif plan.splices(reader, row_group):
                 splicer.add(reader, row_group)
             else:

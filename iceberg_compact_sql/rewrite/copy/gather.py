@@ -77,10 +77,10 @@ class SpliceGatherer(EncodingThreads):
             self._gatherer.unkeep(entry.reader)
 
     def _has_room(self, reader: InputReader, row_group: SliceRowGroup) -> bool:
-        first = self._waiting[0].footer
-        assert reader.footer is not None
+        first = self._waiting[0].base
+        assert reader.base is not None
         return (
-            reader.footer.signature == first.signature
+            reader.base.signature == first.signature
             and (len(self._waiting) + 1) * len(first.leaves) <= _MAX_CHUNKS
             and self._waiting_bytes + row_group.compressed_bytes / 2 <= self._forecast.row_group_source_bytes()
         )

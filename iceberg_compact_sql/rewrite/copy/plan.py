@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from iceberg_compact_sql.format_versions import rules_of
 from iceberg_compact_sql.parquet.footer import ParquetFooter, read_footer
 from iceberg_compact_sql.parquet.thrift import I64
 from iceberg_compact_sql.rewrite.copy.identity import holds_identity_values
+from iceberg_compact_sql.rewrite.copy.lineage_chunks import BYTES_PER_VALUE, lineage_memory_bytes
 from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
 from iceberg_compact_sql.rewrite.scan.arrays import null_array
 from iceberg_compact_sql.rewrite.task import InputSlice, RewriteJob, RewriteTask
@@ -43,7 +43,7 @@ class CopyPlan:
 
 def may_copy(job: RewriteJob, task: RewriteTask) -> bool:
     """Whether row groups of a task may be copied or spliced; rows that are split by partition are decoded."""
-    return job.copy == "auto" and task.partition is not None and not rules_of(job.format_version).row_lineage
+    return job.copy == "auto" and task.partition is not None
 
 
 def open_candidates(readers: Iterator[InputReader]) -> list[InputReader]:
@@ -83,14 +83,14 @@ def plan_copies(
     for reader in readers:
         chosen = set()
         for row_group in reader.row_groups:
-            if reader.footer is not None and _fits(job, reader, reader.footer, row_group, settings):
+            if reader.base is not None and _fits(job, reader, row_group, settings):
                 chosen.add(row_group.index)
-                bytes_of[reader.footer.signature] += row_group.compressed_bytes
+                bytes_of[reader.base.signature] += row_group.compressed_bytes
             else:
                 decoded_bytes += row_group.compressed_bytes
-                decoded.add(reader.footer)
-        if reader.footer is not None and chosen:
-            candidates[reader.slice] = (reader.footer.signature, frozenset(chosen))
+                decoded.add(reader.base)
+        if reader.base is not None and chosen:
+            candidates[reader.slice] = (reader.base.signature, frozenset(chosen))
     if not candidates:
         return CopyPlan({}, settings, job.copy_min_row_group_bytes)
     required = replace(settings, required_columns=_never_null(decoded, bytes_of, schema))
@@ -122,10 +122,11 @@ def _never_null(
     return frozenset(leaf.name for leaf in footer.leaves if not leaf.optional and leaf.name in nullable)
 
 
-def _fits(
-    job: RewriteJob, reader: InputReader, footer: ParquetFooter, row_group: SliceRowGroup, settings: WriterSettings
-) -> bool:
-    if not reader.fits or row_group.has_deletes or row_group.compressed_bytes > job.roll_bytes:
+def _fits(job: RewriteJob, reader: InputReader, row_group: SliceRowGroup, settings: WriterSettings) -> bool:
+    footer = reader.footer
+    if footer is None or not reader.fits or row_group.has_deletes or row_group.compressed_bytes > job.roll_bytes:
+        return False
+    if reader.has_lineage and row_group.rows * BYTES_PER_VALUE > lineage_memory_bytes(job):
         return False
     if not holds_identity_values(footer, row_group.index, reader.table_schema, reader.identity):
         return False

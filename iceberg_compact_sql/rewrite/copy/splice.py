@@ -3,15 +3,15 @@
 Spliced: pages as they are, laid end to end. Unwrapped: dictionaries that hold each value once become PLAIN pages.
 Encoded: decoded and encoded once. The columns of one row group may go different ways.
 
-A row group is a list of chunks, one for each leaf column. Columns that no input has, such as row lineage, can be added
-to that list as chunks of their own.
+A row group is a list of chunks, one for each leaf column. Row lineage, which inputs need not store, is made for each
+output row group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,8 +26,10 @@ from iceberg_compact_sql.parquet.ranges import read_ranges
 from iceberg_compact_sql.parquet.schema import LeafColumn
 from iceberg_compact_sql.parquet.splice import InputChunk, spliced, unwrapped
 from iceberg_compact_sql.parquet.thrift import I32, I64, Struct
+from iceberg_compact_sql.rewrite.copy.lineage_chunks import last_updated_chunk, row_id_chunk
 from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
 from iceberg_compact_sql.rewrite.scan.inputs import input_errors
+from iceberg_compact_sql.rewrite.scan.lineage import LINEAGE
 from iceberg_compact_sql.rewrite.write.column_encoder import ColumnEncoder
 from iceberg_compact_sql.rewrite.write.metrics import is_float, is_nan_free
 from iceberg_compact_sql.rewrite.write.output_file import ChunkedRowGroup
@@ -37,6 +39,8 @@ from iceberg_compact_sql.storage.locations import split_location
 # Smaller pages cost readers more than they save here: 10 us for each page and column.
 MIN_PAGE_BYTES = 64 * 1024
 MIN_PAGE_ROWS = 10_000
+# Chunks of a top-level column, NaN counts by field id, and whether nothing was decoded.
+_MadeColumn = tuple[tuple[ColumnChunk, ...], dict[int, int], bool]
 
 
 @dataclass(eq=False)
@@ -62,6 +66,11 @@ class InputRowGroup:
     def footer(self) -> ParquetFooter:
         assert self.reader.footer is not None
         return self.reader.footer
+
+    @property
+    def base(self) -> ParquetFooter:
+        assert self.reader.base is not None
+        return self.reader.base
 
     @cached_property
     def _info(self) -> Any:
@@ -130,15 +139,23 @@ class RowGroupSplicer:
 
         Raises FooterError or an Arrow error if a column cannot be made alone: decode the row groups instead.
         """
-        base = row_groups[0].footer
+        base = row_groups[0].base
         rows = sum(entry.row_group.rows for entry in row_groups)
         reach("rewrite.splice", row_groups=len(row_groups), rows=rows)
         columns = column_elements(base)
-        work = list(zip(columns, leaf_ranges(columns), strict=True))
+        work: list[Callable[[], _MadeColumn]] = [
+            partial(self._column, elements, leaves, row_groups)
+            for elements, leaves in zip(columns, leaf_ranges(columns), strict=True)
+        ]
+        if row_groups[0].reader.has_lineage:
+            inputs = [(entry.reader, entry.row_group) for entry in row_groups]
+            work[-len(LINEAGE) :] = [
+                partial(self._lineage, make_chunk, base, inputs) for make_chunk in (row_id_chunk, last_updated_chunk)
+            ]
         if self._pool is None:
-            made = [self._column(elements, leaves, row_groups) for elements, leaves in work]
+            made = [make() for make in work]
         else:
-            futures = [self._pool.submit(self._column, elements, leaves, row_groups) for elements, leaves in work]
+            futures = [self._pool.submit(make) for make in work]
             try:
                 made = [future.result() for future in futures]
             finally:
@@ -149,9 +166,16 @@ class RowGroupSplicer:
         spliced_columns = sum(len(column[0]) for column in made if column[2])
         return SplicedRowGroup(ChunkedRowGroup(rows, base, chunks, nan_counts), spliced_columns)
 
-    def _column(
-        self, elements: Sequence[Struct], leaves: range, row_groups: Sequence[InputRowGroup]
-    ) -> tuple[tuple[ColumnChunk, ...], dict[int, int], bool]:
+    def _lineage(
+        self,
+        make_chunk: Callable[[ParquetFooter, Sequence[tuple[InputReader, SliceRowGroup]], ColumnEncoder], ColumnChunk],
+        base: ParquetFooter,
+        inputs: Sequence[tuple[InputReader, SliceRowGroup]],
+    ) -> _MadeColumn:
+        stop_if_cancelled()
+        return (make_chunk(base, inputs, self._encoder),), {}, False
+
+    def _column(self, elements: Sequence[Struct], leaves: range, row_groups: Sequence[InputRowGroup]) -> _MadeColumn:
         """Return the chunks of a top-level column, its NaN counts, and whether nothing was decoded."""
         stop_if_cancelled()
         inputs = [[entry.chunk(leaf) for leaf in leaves] for entry in row_groups]

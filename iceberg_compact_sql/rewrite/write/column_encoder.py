@@ -85,7 +85,7 @@ class ColumnEncoder:
         if pa.types.is_dictionary(column.type) and not dictionaries:
             plain = table.schema.field(0).with_type(column.type.value_type)
             table = table.cast(pa.schema([plain]))
-        return self._encoded(table, leaves, dictionaries)
+        return self.encode_values(table, leaves, dictionaries)
 
     @staticmethod
     def _mostly_dictionaries(chunks: Sequence[InputChunk]) -> tuple[bool, bool]:
@@ -146,7 +146,10 @@ class ColumnEncoder:
         paths = written_paths(table.schema)
         return [path for path, (mostly, _) in zip(paths, wrapped, strict=True) if mostly]
 
-    def _encoded(self, table: pa.Table, leaves: Sequence[LeafColumn], dictionaries: Sequence[str]) -> EncodedColumn:
+    def encode_values(
+        self, table: pa.Table, leaves: Sequence[LeafColumn], dictionaries: Sequence[str]
+    ) -> EncodedColumn:
+        """Return the chunks of a table of one column, whose leaves are known; with checksums they are read back."""
         names = {leaf.name for leaf in leaves}
         settings = replace(
             self.settings,

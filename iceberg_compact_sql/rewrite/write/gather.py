@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from iceberg_compact_sql.parquet.last_columns import LastColumns
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
 from iceberg_compact_sql.rewrite.task import RewriteJob, slice_bytes
@@ -97,10 +98,10 @@ class RowGroupGatherer(EncodingThreads):
         open_input.released = True
         self._close_if_done(open_input)
 
-    def copy(self, reader: InputReader, row_group: SliceRowGroup) -> None:
-        """Copy a row group as it is; it has no deletes, so all its rows are live."""
+    def copy(self, reader: InputReader, row_group: SliceRowGroup, lineage: LastColumns | None) -> None:
+        """Copy a row group as it is, with columns of lineage; it has no deletes, so all its rows are live."""
         assert reader.footer is not None
-        copied_bytes = self._outputs.append(reader.file, reader.footer, row_group.index)
+        copied_bytes = self._outputs.append(reader.file, reader.footer, row_group.index, lineage)
         self.copied_row_groups += 1
         self.copied_bytes += copied_bytes
         self.read_bytes += copied_bytes

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from iceberg_compact_sql.parquet.footer import ParquetFooter
+from iceberg_compact_sql.parquet.last_columns import LastColumns
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.task import OutputFile, RewriteJob
 from iceberg_compact_sql.rewrite.write.output_file import ChunkedRowGroup, RollingOutput, TaskFiles
@@ -33,10 +34,11 @@ class TaskOutputs:
         self._partition = partition
         self._outputs: dict[Hashable, RollingOutput] = {}
 
-    def append(self, source: Any, footer: ParquetFooter, index: int) -> int:
-        """Copy a row group of an input; return the bytes copied."""
+    def append(self, source: Any, footer: ParquetFooter, index: int, last: LastColumns | None = None) -> int:
+        """Copy a row group of an input, with `last` columns behind its own; return the bytes copied."""
         assert self._partition is not None
-        copied_bytes = self._output(self._partition, footer, copying=True).append(source, footer, index)
+        output = self._output(self._partition, footer if last is None else last.base, copying=True)
+        copied_bytes = output.append(source, footer, index, last)
         self._forecast.copied(footer.row_groups[index].compressed_bytes)
         return copied_bytes
 

@@ -14,6 +14,7 @@ from iceberg_compact_sql import events
 from iceberg_compact_sql.parquet.chunk import ColumnChunk
 from iceberg_compact_sql.parquet.footer import ParquetFooter
 from iceberg_compact_sql.parquet.joiner import CopiedRange, RowGroupJoiner, verify_copied
+from iceberg_compact_sql.parquet.last_columns import LastColumns
 from iceberg_compact_sql.parquet.thrift import I64
 from iceberg_compact_sql.rewrite.task import OutputFile
 from iceberg_compact_sql.rewrite.write.metrics import file_metrics, zero_nan_counts
@@ -74,10 +75,10 @@ class OpenOutput:
     def position(self) -> int:
         return self._joiner.position
 
-    def append(self, source: Any, footer: ParquetFooter, index: int) -> int:
+    def append(self, source: Any, footer: ParquetFooter, index: int, last: LastColumns | None) -> int:
         """Copy a row group of another file; only a NaN count of 0 can be known. Return the bytes copied."""
         self._count_nans(zero_nan_counts(footer, index))
-        copied = self._joiner.copy(source, footer, [index])
+        copied = self._joiner.copy(source, footer, [index], last)
         self._ranges.append(copied)
         return copied.length
 
@@ -180,8 +181,11 @@ class RollingOutput:
     def is_open(self) -> bool:
         return self._open is not None
 
-    def append(self, source: Any, footer: ParquetFooter, index: int) -> int:
-        return self._file_for(footer.row_groups[index].compressed_bytes, footer).append(source, footer, index)
+    def append(self, source: Any, footer: ParquetFooter, index: int, last: LastColumns | None) -> int:
+        base, size_bytes = footer, footer.row_groups[index].compressed_bytes
+        if last is not None:
+            base, size_bytes = last.base, size_bytes + last.size_bytes
+        return self._file_for(size_bytes, base).append(source, footer, index, last)
 
     def append_encoded(self, row_group: EncodedRowGroup) -> None:
         self._file_for(row_group.buffer.size, row_group.footer).append_encoded(row_group)
