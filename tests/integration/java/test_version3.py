@@ -120,6 +120,42 @@ def test_rows_keep_their_ids_through_inserts_updates_deletes_and_compactions(lak
     assert min(fresh) >= metadata.next_row_id  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("way", ["copied", "spliced"])
+def test_rows_keep_their_ids_where_bytes_are_copied_or_spliced(lake: Lake, way: str) -> None:
+    name = make(lake, properties=f"{MOR}, 'write.parquet.page-row-limit'='20000'")
+    smallest = "'1KB'" if way == "copied" else "'1GB'"
+    extra = f"rewrite_all => true, copy_min_row_group_size => {smallest}"
+    column = "copied_row_groups_count" if way == "copied" else "spliced_columns_count"
+    rows = 2_000 if way == "copied" else 12_000
+    for turn in range(3):
+        insert(lake, turn * rows, rows)
+    for turn in range(3):
+        # Files that store lineage of earlier runs, of updates, and files that store none come together.
+        before = lineage(lake)
+        done = call(lake, "compact_table", extra)
+        # A row group with deletes is decoded, and so are those that would be alone in a small file then.
+        assert (done[column] > 0 or turn == 2) and done["added_data_files_count"] == 1
+        assert lineage(lake) == before
+        if turn > 0:
+            lake.sql(f"UPDATE {name} SET k = 'changed-{turn}' WHERE id % 1000 = {turn}")
+            lake.sql(f"DELETE FROM {name} WHERE id % 500 = {turn + 10}")
+        insert(lake, (turn + 3) * rows, rows)
+    before = lineage(lake)
+    call(lake, "compact_table", extra)
+    assert lineage(lake) == before
+    assert len({row_id for *_, row_id, _ in before}) == before.total()
+    for condition in ("id = 7", "k = 'changed-1'", f"id > {5 * rows}"):
+        found = lake.sql(f"SELECT *, {LINEAGE} FROM {name} WHERE {condition}").collect()
+        key, _, value = condition.partition(" ")
+        position = 0 if key == "id" else 1
+        wanted = [
+            row
+            for row in before
+            if (row[position] > 5 * rows if value[0] == ">" else str(row[position]) == value[2:].strip("'"))
+        ]
+        assert sorted(map(tuple, found)) == sorted(wanted)
+
+
 def test_partitions_and_many_outputs_keep_lineage(lake: Lake) -> None:
     make(lake, partitioned="PARTITIONED BY (k)")
     for number in range(3):
