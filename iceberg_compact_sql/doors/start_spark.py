@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from iceberg_compact_sql.errors import MissingDependencyError
+from iceberg_compact_sql.errors import MissingDependencyError, NotFoundError
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CONNECT_PORT = 15002
 _QUIET_LOG = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -44,7 +47,10 @@ def start_session(master: str, settings: Mapping[str, str]) -> Any:
 
 
 def connect_session(url: str, settings: Mapping[str, str]) -> Any:
-    """Open a session on a Spark Connect server; settings that the server fixes stay as they are there."""
+    """Open a new session on a Spark Connect server; settings that the server fixes stay as they are there.
+
+    Raises at once when nothing listens there: the client itself would repeat its request for minutes.
+    """
     try:
         from pyspark.sql.connect.session import SparkSession
     except ImportError as error:
@@ -52,10 +58,37 @@ def connect_session(url: str, settings: Mapping[str, str]) -> Any:
             f"Spark Connect needs {error.name}, which is not installed",
             hint="Run: pip install 'iceberg-compact-sql[connect]'",
         ) from None
+    if not connect_listens(url):
+        raise NotFoundError(
+            f"no Spark Connect server listens at {url.partition(';')[0]}",
+            argument="connect",
+            hint="Start the server, or correct the address.",
+        )
     builder = SparkSession.builder.remote(url)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    # Not getOrCreate, which returns the session of a server that has ended.
+    return builder.create()
+
+
+def connect_listens(url: str) -> bool:
+    """Whether the server of an address such as `sc://host:15002` takes connections."""
+    address = urlsplit(url)
+    try:
+        socket.create_connection((address.hostname or "localhost", address.port or _CONNECT_PORT), 2).close()
+    except OSError:
+        return False
+    return True
+
+
+def session_lives(session: Any) -> bool:
+    """Whether Spark answers. Ask `connect_listens` before: a Connect client repeats its request for minutes."""
+    try:
+        # Connect sessions have no SparkContext, and both kinds have a version.
+        context = getattr(session, "_sc", None)
+        return bool(session.version) and (context is None or not context._jsc.sc().isStopped())
+    except Exception:
+        return False
 
 
 def forget_dead_session() -> None:

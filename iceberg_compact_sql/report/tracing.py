@@ -10,17 +10,21 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.trace import Span, StatusCode, Tracer, TracerProvider
 
 from iceberg_compact_sql.report.action_outcome import ActionOutcome
 from iceberg_compact_sql.version import VERSION
 
+# The key of the job's id in the current context of OpenTelemetry.
+JOB_ID = context.create_key("iceberg-compact-job-id")
+
 
 class Tracing:
     """Spans of the actions of one run; `listener` takes its events.
 
-    `job_id` is that of a service's job, else the id of the run. The span of an action is a child of the current span.
+    `job_id` is that of a service's job, given here or in the current context, else the id of the run. The span of an
+    action is a child of the current span.
     """
 
     def __init__(self, *, job_id: str | None = None, provider: TracerProvider | None = None) -> None:
@@ -41,7 +45,7 @@ class Tracing:
                 self._inside(event, facts)
 
     def _begin_action(self, facts: Mapping[str, Any]) -> None:
-        job_id = self._job_id or facts["run_id"] or ""
+        job_id = self._job_id or str(context.get_value(JOB_ID) or facts["run_id"] or "")
         attributes = {"table": facts["table"], "job_id": job_id}
         self._action = self._tracer.start_span(facts["procedure"], attributes=attributes)
         self._attempt = 0
@@ -73,8 +77,8 @@ class Tracing:
     def _begin(self, name: str, **attributes: Any) -> None:
         parent = self._open.get("execution") if name == "group" else self._action
         assert parent is not None
-        context = trace.set_span_in_context(parent)
-        self._open[name] = self._tracer.start_span(name, context, attributes=attributes)
+        inside = trace.set_span_in_context(parent)
+        self._open[name] = self._tracer.start_span(name, inside, attributes=attributes)
 
     def _end(self, name: str, **attributes: Any) -> None:
         span = self._open.pop(name, None)

@@ -117,7 +117,7 @@ def _refuse_unsafe(procedure: Procedure, arguments: Mapping[str, Any]) -> None:
                 f"option '{key}' is not taken over HTTP: it could write outside the table",
                 procedure=procedure.name,
                 argument="options",
-                hint=f"Options that are taken begin with {' or '.join(_ALLOWED_WRITE_OPTIONS)}.",
+                hint=f"Options that are taken: {', '.join(f'{name}*' for name in _ALLOWED_WRITE_OPTIONS)}.",
             )
 
 

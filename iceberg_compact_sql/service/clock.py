@@ -29,6 +29,8 @@ class Clock:
         self.service = service
         self.schedules = {schedule.name: schedule for schedule in schedules_of(service.config)}
         self._states: dict[str, dict[str, Any]] = {}
+        # Full names of tables that events were about since the last tick.
+        self._asked: set[str] = set()
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._woken = threading.Event()
@@ -93,22 +95,21 @@ class Clock:
     def run_now(self, name: str, *, who: str, address: str | None) -> Submitted:
         """Submit the run of a schedule now, whatever its clock, window and budget say."""
         schedule = self.require(name)
-        requests = self._requests(schedule, source=f"schedule:{name}", fresh=True)
+        source, arguments = f"schedule:{name}", dict(schedule.arguments)
+        requests = [
+            self.service.request(schedule.procedure, quoted, arguments, source=source)
+            for _, quoted in self._tables_of(schedule)
+        ]
         submitted = [self.service.submit(request, who=who, address=address) for request in requests]
         self._save(name, fired_ms=self.service.queue.now_ms(), job_id=submitted[0].job.job_id)
         return submitted[0]
 
     def look_at(self, tables: list[str]) -> None:
-        """Look at these tables at the next tick: somebody has committed to them."""
+        """Look at these tables at the next tick, and at no others: somebody has committed to them."""
         with self._lock:
-            for schedule in self.schedules.values():
-                triggers = self._states.get(schedule.name, {}).get("triggers", {})
-                for table in tables:
-                    if table in triggers:
-                        triggers[table]["looked_ms"] = 0
-                if schedule.when is not None:
-                    self._states.setdefault(schedule.name, {})["listed_ms"] = 0
-        self.service.scores.forget(None)
+            self._asked.update(tables)
+        for table in tables:
+            self.service.scores.forget(table)
         self._woken.set()
 
     def finished(self, job: Job) -> None:
@@ -127,11 +128,12 @@ class Clock:
         config = self.service.config.scheduler
         with self._lock:
             states = {name: dict(state) for name, state in self._states.items()}
+            asked, self._asked = frozenset(self._asked), set()
         for entry in due(list(self.schedules.values()), states, now_ms, catch_up=config.catch_up == "once"):
             self._fire(entry.schedule, entry.stands_for, now_ms)
         for schedule in self.schedules.values():
             if schedule.when is not None and schedule.enabled and not states.get(schedule.name, {}).get("paused"):
-                self._look(schedule, now_ms)
+                self._look(schedule, now_ms, asked)
 
     def _tick_on(self) -> None:
         while not self._stopped.is_set():
@@ -160,37 +162,70 @@ class Clock:
         # The moment is remembered first: after a crash here the run is lost once and never made twice.
         self._save(schedule.name, last_ms=now_ms, fired_ms=now_ms)
         try:
-            requests = self._requests(schedule, source=who)
+            tables = self._tables_of(schedule)
         except IcebergCompactError as error:
             self.service.store.audit(now_ms, who, "failed", {**detail, "error": str(error)})
             return
-        self.service.store.audit(now_ms, who, "fire", {**detail, "tables": [request.table for request in requests]})
-        if not schedule.dry:
-            for request in requests:
+        self.service.store.audit(now_ms, who, "fire", {**detail, "tables": [shown for shown, _ in tables]})
+        if schedule.dry:
+            return
+        arguments = schedule.run_arguments(now_ms)
+        for shown, quoted in tables:
+            # One table's error, or a full queue, does not keep the others from their runs.
+            try:
+                request = self.service.request(schedule.procedure, quoted, arguments, source=who)
                 job = self.service.submit(self._within_budget(request, now_ms), who=who).job
+            except IcebergCompactError as error:
+                self._not_run(now_ms, who, shown, error)
+            else:
                 self._save(schedule.name, job_id=job.job_id)
 
-    def _requests(self, schedule: Schedule, *, source: str, fresh: bool = False) -> list[JobRequest]:
-        """The checked requests of a run: one for each matching table, or one for a procedure over many."""
-        arguments = dict(schedule.arguments) if fresh else schedule.run_arguments(self.service.queue.now_ms())
+    def _not_run(self, now_ms: int, who: str, table: str, error: IcebergCompactError) -> None:
+        """Record a run that could not be queued; it is missed, and the next one does its work."""
+        self.service.metrics.schedule_missed.inc(1)
+        self.service.store.audit(now_ms, who, "failed", {"table": table, "error": str(error)})
+        _log.warning("%s: %s: %s", who, table, error)
+
+    def _tables_of(self, schedule: Schedule) -> list[tuple[str, str]]:
+        """The tables of a run as shown and as quoted names; a procedure over many tables takes its pattern."""
         if schedule.procedure in ("maintain_tables", "score_tables"):
-            return [self.service.request(schedule.procedure, schedule.table, arguments, source=source)]
-        return [
-            self.service.request(schedule.procedure, match.quoted, arguments, source=source)
-            for match in self._matches(schedule)
-        ]
+            return [(schedule.table, schedule.table)]
+        return [(match.shown, match.quoted) for match in self._matches(schedule)]
 
     def _matches(self, schedule: Schedule) -> list[MatchingTable]:
         """The tables of a schedule; a pattern leaves out the tables that other entries name."""
         # Imported late for start-up time, as all of pyiceberg here: HTTP answers first.
-        from iceberg_compact_sql.catalogs.matching_tables import matching_tables
+        from iceberg_compact_sql.catalogs.matching_tables import MatchingTable, matching_tables
+        from iceberg_compact_sql.catalogs.names import parse_table_name, resolve_name
+        from iceberg_compact_sql.catalogs.open_table import known_catalogs
 
         view = self.service.context().view
+        if not schedule.is_pattern:
+            # A name needs no listing: opening the table shows whether it is there.
+            resolved = resolve_name(view, parse_table_name(schedule.table), known_catalogs(view))
+            return [MatchingTable(resolved.catalog, resolved.identifier)]
         matches = [match for match in matching_tables(view, schedule.table) if not match.is_view]
-        if not any(character in schedule.table for character in "*?["):
-            return matches
+        return [match for match in matches if not self._has_own_entry(schedule, match)]
+
+    def _asked_matches(self, schedule: Schedule, asked: frozenset[str]) -> list[MatchingTable]:
+        """The tables of events that belong to a schedule; nothing is listed."""
+        from iceberg_compact_sql.catalogs.matching_tables import MatchingTable, matches_pattern
+        from iceberg_compact_sql.catalogs.names import parse_table_name
+
+        if not schedule.is_pattern:
+            return [match for match in self._matches(schedule) if match.shown in asked]
+        view = self.service.context().view
+        names = (parse_table_name(table) for table in sorted(asked))
+        tables = [MatchingTable(parts[0], parts[1:]) for parts in names]
+        return [
+            table
+            for table in tables
+            if matches_pattern(view, table, schedule.table) and not self._has_own_entry(schedule, table)
+        ]
+
+    def _has_own_entry(self, schedule: Schedule, match: MatchingTable) -> bool:
         named = {other.table for other in self.schedules.values() if other is not schedule}
-        return [match for match in matches if named.isdisjoint((match.shown, match.shown.partition(".")[2]))]
+        return not named.isdisjoint((match.shown, match.shown.partition(".")[2]))
 
     def _within_budget(self, request: JobRequest, now_ms: int) -> JobRequest:
         """The request, or the same for tomorrow when the budget of today is used up."""
@@ -206,21 +241,26 @@ class Clock:
             return request
         return replace(request, not_before_ms=midnight + _DAY_MS, note=f"waits for tomorrow: {', '.join(notes)}")
 
-    def _look(self, schedule: Schedule, now_ms: int) -> None:
-        """Look at the tables of a trigger whose time has come; a table that did not change is not scored again."""
+    def _look(self, schedule: Schedule, now_ms: int, asked: frozenset[str]) -> None:
+        """Look at the tables of a trigger whose time has come, or that events were about.
+
+        A table that did not change costs one request of the catalog and is not scored again.
+        """
         from iceberg_compact_sql.actions.score_tables import ScoreTablesRequest, score_matches
 
         when = schedule.when
         assert when is not None
         with self._lock:
             state = dict(self._states.get(schedule.name, {}))
-        if now_ms - state.get("listed_ms", 0) < when.every:
+        is_due = now_ms - state.get("listed_ms", 0) >= when.every
+        if not is_due and not asked:
             return
         triggers = {table: _state(values) for table, values in state.get("triggers", {}).items()}
-        self._save(schedule.name, listed_ms=now_ms)
+        if is_due:
+            self._save(schedule.name, listed_ms=now_ms)
         context = self.service.context()
         try:
-            matches = self._matches(schedule)
+            matches = self._matches(schedule) if is_due else self._asked_matches(schedule, asked)
         except IcebergCompactError as error:
             _log.warning("trigger %s: %s", schedule.name, error)
             return
@@ -264,9 +304,14 @@ class Clock:
         if schedule.dry:
             return True
         arguments = schedule.run_arguments(now_ms)
-        request = self.service.request(schedule.procedure, match.quoted, arguments, source=source)
-        request = replace(request, figures=dict(known.figures), note=request.note or decision.reason)
-        job = self.service.submit(self._within_budget(request, now_ms), who=source).job
+        try:
+            request = self.service.request(schedule.procedure, match.quoted, arguments, source=source)
+            request = replace(request, figures=dict(known.figures), note=request.note or decision.reason)
+            job = self.service.submit(self._within_budget(request, now_ms), who=source).job
+        except IcebergCompactError as error:
+            # The thresholds stay reached: the next look tries again.
+            self._not_run(now_ms, source, match.shown, error)
+            return False
         self._save(schedule.name, fired_ms=now_ms, job_id=job.job_id)
         return True
 

@@ -19,9 +19,15 @@ class Engine:
     """Holds the session. `state` is `starting`, `ok` or `failing`; `session` is None unless it is `ok`."""
 
     def __init__(
-        self, start: Callable[[], Any], forget: Callable[[], None], *, on_ready: Callable[[Any], None]
+        self,
+        start: Callable[[], Any],
+        forget: Callable[[], None],
+        *,
+        lives: Callable[[Any], bool],
+        on_ready: Callable[[Any], None],
     ) -> None:
         self._start = start
+        self._lives = lives
         self._forget = forget
         self._on_ready = on_ready
         self._stopped = threading.Event()
@@ -38,7 +44,7 @@ class Engine:
     def look_now(self) -> bool:
         """Ask the session whether it lives; returns true when it has ended. Used after a job failed."""
         session = self.session
-        if session is not None and not _lives(session):
+        if session is not None and not self._lives(session):
             self._lost()
         return self.session is None
 
@@ -56,7 +62,7 @@ class Engine:
         while not self._stopped.is_set():
             if self.session is None:
                 pause = 1.0 if self._started() else min(pause * 2, _LONGEST_PAUSE_SECONDS)
-            elif not _lives(self.session):
+            elif not self._lives(self.session):
                 self._lost()
                 continue
             self._look.wait(_CHECK_SECONDS if self.session is not None else pause)
@@ -84,12 +90,3 @@ class Engine:
         self.session, self.state, self.message = None, "failing", "Spark has ended; it is started again"
         with contextlib.suppress(Exception):
             self._forget()
-
-
-def _lives(session: Any) -> bool:
-    # Connect sessions have no SparkContext, and both kinds have a version.
-    try:
-        context = getattr(session, "_sc", None)
-        return bool(session.version) and (context is None or not context._jsc.sc().isStopped())
-    except Exception:
-        return False

@@ -12,12 +12,18 @@ from typing import Any
 from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.doors.session import register, session_view
-from iceberg_compact_sql.doors.start_spark import connect_session, forget_dead_session, start_session
+from iceberg_compact_sql.doors.start_spark import (
+    connect_listens,
+    connect_session,
+    forget_dead_session,
+    session_lives,
+    start_session,
+)
 from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.events import Observer
 from iceberg_compact_sql.redaction import masked_logger, remember_secrets
 from iceberg_compact_sql.report.metrics import Metrics, TableFigures
-from iceberg_compact_sql.service.checks import checked_request, read_call
+from iceberg_compact_sql.service.checks import checked_request, is_read_only, read_call
 from iceberg_compact_sql.service.clock import Clock
 from iceberg_compact_sql.service.configuration.config import ServiceConfig
 from iceberg_compact_sql.service.configuration.settings import spark_settings
@@ -35,6 +41,7 @@ from iceberg_compact_sql.units import parse_size
 _log = masked_logger(__name__)
 _PROGRESS_SECONDS = 2.0
 _CLEAN_SECONDS = 3600.0
+_COMPACTING = ("compact_table", "maintain_table")
 
 
 class Service:
@@ -75,7 +82,7 @@ class Service:
             current_namespace=("default",),
             embedded_warehouse=None if config.warehouse is None else str(Path(config.warehouse).expanduser().resolve()),
         )
-        self.engine = Engine(self._start_spark, self._forget_spark, on_ready=self._ready) if with_spark else None
+        self.engine = self._make_engine() if with_spark else None
         self._on_lost_lease = on_lost_lease
         self._stopping = threading.Event()
         self._work = threading.Event()
@@ -135,7 +142,9 @@ class Service:
     def request(self, procedure: str, table: str | None, arguments: Mapping[str, Any], **facts: Any) -> JobRequest:
         """The checked request of a procedure, with what its run is expected to take."""
         request = checked_request(self.context(), procedure, table, arguments, **facts)
-        estimate = self.scores.estimate(request.table)
+        # A score is about a compaction; other procedures take as long as they took the last time.
+        compacts = request.procedure in _COMPACTING and not is_read_only(request.procedure, arguments)
+        estimate = self.scores.estimate(request.table) if compacts else None
         if estimate is None:
             return replace(request, estimated_seconds=self._last_seconds(request))
         return replace(
@@ -154,6 +163,18 @@ class Service:
             parts = parse_table_name(table)
             table = table if parts[0] == catalog else quote_name((catalog, *parts))
         return self.request(procedure, table, arguments, **facts)
+
+    def full_name(self, table: str) -> str:
+        """The full name of a table as jobs have it; nothing is opened. A name without a catalog stays as it is."""
+        from iceberg_compact_sql.catalogs.names import parse_table_name, resolve_name, show_name
+        from iceberg_compact_sql.catalogs.open_table import known_catalogs
+
+        view = self.context().view
+        try:
+            resolved = resolve_name(view, parse_table_name(table), known_catalogs(view))
+        except IcebergCompactError:
+            return table
+        return show_name((resolved.catalog, *resolved.identifier))
 
     def cancel(self, job_id: str, *, who: str, address: str | None = None) -> Status:
         """Cancel a job and tell it at once when it runs."""
@@ -284,6 +305,13 @@ class Service:
             self.metrics.job_ended(job.status.value, seconds=job.seconds)
         self.clock.finished(job)
         self.scores.forget(job.table)
+
+    def _make_engine(self) -> Engine:
+        return Engine(self._start_spark, self._forget_spark, lives=self._spark_lives, on_ready=self._ready)
+
+    def _spark_lives(self, session: Any) -> bool:
+        url = self.config.spark.connect
+        return (url is None or connect_listens(url)) and session_lives(session)
 
     def _start_spark(self) -> Any:
         conf = self._settings

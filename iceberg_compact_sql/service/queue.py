@@ -16,7 +16,8 @@ from iceberg_compact_sql.service.jobs import ACTIVE, FINAL, Job, JobRequest, Sta
 from iceberg_compact_sql.service.store import JOBS, KEYS, Store, add_audit, columns_of
 
 KEY_LIFE_MS = 24 * 3_600_000
-_WILDCARDS = frozenset("*?[")
+# What makes a name a pattern.
+WILDCARDS = frozenset("*?[")
 _ACTIVE = [status.value for status in ACTIVE]
 
 
@@ -265,7 +266,7 @@ def _same_table(first: str, second: str) -> bool:
     """Whether two jobs may work on one table: equal names, or a pattern that matches the other name."""
     if first == second:
         return True
-    patterns = [not _WILDCARDS.isdisjoint(name) for name in (first, second)]
+    patterns = [not WILDCARDS.isdisjoint(name) for name in (first, second)]
     if all(patterns):
         # Two patterns may match the same tables, and telling exactly would gain little.
         return True

@@ -16,6 +16,7 @@ from iceberg_compact_sql.service.checks import bind_request, is_read_only
 from iceberg_compact_sql.service.jobs import MAX_RESULT_ROWS, Job, Status, plain_json
 from iceberg_compact_sql.service.progress import JobProgress
 from iceberg_compact_sql.service.queue import JobQueue
+from iceberg_compact_sql.service.tracing import job_context
 from iceberg_compact_sql.table.summary_keys import RUN_ID
 
 _log = masked_logger(__name__)
@@ -103,7 +104,8 @@ class Runner:
         try:
             context = self._context_of(observer)
             bound = bind_request(context, procedure, job.table, job.arguments)
-            rows = mask_rows(run_procedure(procedure, context, bound, procedure.name))
+            with job_context(job):
+                rows = mask_rows(run_procedure(procedure, context, bound, procedure.name))
         except RunCancelledError as error:
             status = Status.INTERRUPTED if self._stopping else Status.CANCELLED
             return status, {"error": error_json(error), "outcome": "changed" if progress.changed else None}

@@ -11,6 +11,7 @@ from iceberg_compact_sql.procedures.registry import names
 from iceberg_compact_sql.service.configuration.config import ServiceConfig, TableEntry, When
 from iceberg_compact_sql.service.configuration.cron import missed, next_after
 from iceberg_compact_sql.service.configuration.strategies import renamed, strategy_arguments
+from iceberg_compact_sql.service.queue import WILDCARDS
 from iceberg_compact_sql.units import zone
 
 DEFAULT_NAME = "*"
@@ -30,6 +31,10 @@ class Schedule:
     window: tuple[int, int] | None = None
     enabled: bool = True
     dry: bool = False
+
+    @property
+    def is_pattern(self) -> bool:
+        return not WILDCARDS.isdisjoint(self.table)
 
     def next_ms(self, after_ms: int) -> int | None:
         """When it fires next by its clock; None without one."""

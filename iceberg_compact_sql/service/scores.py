@@ -12,6 +12,7 @@ from iceberg_compact_sql.errors import NotFoundError
 from iceberg_compact_sql.procedures.score_tables import PROCEDURE, table_row
 from iceberg_compact_sql.redaction import mask_rows
 from iceberg_compact_sql.service.jobs import plain_json
+from iceberg_compact_sql.service.queue import WILDCARDS
 
 if TYPE_CHECKING:
     from iceberg_compact_sql.actions.score_tables import ScoredTable
@@ -29,17 +30,24 @@ class Scores:
         self._lock = threading.Lock()
         self._scoring = threading.Lock()
         self._tables: tuple[ScoredTable, ...] = ()
+        self._stale: set[str] = set()
         self._scored_at = 0.0
         self.scored_ms: int | None = None
 
     def refresh(self) -> None:
-        """Score all tables when the last time is 5 minutes ago, or a job has ended since."""
+        """Score all tables when the last time is 5 minutes ago; before that, those that have changed since."""
         if time.monotonic() - self._scored_at > EVERY_SECONDS or self.scored_ms is None:
             self.score_now()
+        elif self._stale:
+            self._score_stale()
 
     def forget(self, table: str | None) -> None:
-        """Score again soon: a job has changed this table."""
-        self._scored_at = -EVERY_SECONDS
+        """Score this table again soon, since it has changed; all tables for None or a pattern."""
+        if table is None or not WILDCARDS.isdisjoint(table):
+            self._scored_at = -EVERY_SECONDS
+            return
+        with self._lock:
+            self._stale.add(table)
 
     def score_now(self) -> None:
         """Score all tables of the default catalog now."""
@@ -48,6 +56,8 @@ class Scores:
 
         with self._scoring:
             request = ScoreTablesRequest(target_bytes=self._target_of())
+            with self._lock:
+                self._stale.clear()
             try:
                 tables = score_tables(request, self._context_of()).tables
             except NotFoundError:
@@ -57,6 +67,24 @@ class Scores:
                 self._scored_at = time.monotonic()
             with self._lock:
                 self._tables, self.scored_ms = tables, int(time.time() * 1000)
+
+    def _score_stale(self) -> None:
+        from iceberg_compact_sql.actions.score_tables import ScoreTablesRequest, score_matches, worst_first
+
+        with self._scoring:
+            with self._lock:
+                stale, self._stale = self._stale, set()
+            context = self._context_of()
+            known = {scored.match.shown: scored for scored in self._tables}
+            if not stale <= known.keys():
+                # A new table: only a listing shows whether it is one of the default catalog.
+                self._scored_at = -EVERY_SECONDS
+            matches = [known[name].match for name in stale & known.keys()]
+            request = ScoreTablesRequest(target_bytes=self._target_of())
+            fresh = {scored.match.shown: scored for scored in score_matches(matches, request, context)}
+            with self._lock:
+                self._tables = tuple(sorted((known | fresh).values(), key=worst_first))
+                self.scored_ms = int(time.time() * 1000)
 
     def tables(self) -> tuple[ScoredTable, ...]:
         with self._lock:

@@ -26,6 +26,7 @@ from iceberg_compact_sql.service.jobs import iso_time
 from iceberg_compact_sql.service.process import Service
 from iceberg_compact_sql.service.schedules import schedules_of
 from iceberg_compact_sql.service.tokens import TOKEN_VARIABLE
+from iceberg_compact_sql.service.tracing import start_tracing
 
 _log = masked_logger(__name__)
 # Short turns of Python's interpreter lock: requests are answered while a compaction uses the cores.
@@ -124,6 +125,7 @@ def serve(config: ServiceConfig, *, demo: bool = False) -> int:
             timeout_graceful_shutdown=3,
         )
     )
+    stop_tracing = start_tracing(config.tracing.otlp_endpoint)
     try:
         service.open()
         _log.info("serving on http://%s:%s/", config.server.host, config.server.port)
@@ -132,6 +134,7 @@ def serve(config: ServiceConfig, *, demo: bool = False) -> int:
         server.run()
     finally:
         service.close()
+        stop_tracing()
     return 1 if lost.is_set() or not server.started else 0
 
 

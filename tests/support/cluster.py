@@ -74,6 +74,33 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
         yield Cluster(url, tuple(pids))
 
 
+@contextlib.contextmanager
+def connect_server(folder: Path, port: int) -> Iterator[int]:
+    """A Spark Connect server on loopback that answers; gives its process id. It is gone when the block ends."""
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} {QUICK_JAVA}",
+        "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
+    }
+    flags = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    submit = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", *flags]
+    submit += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    # Spark starts this class as a daemon: its memory is that of daemons.
+    variables = {"SPARK_DAEMON_MEMORY": "512m", "PYSPARK_PYTHON": sys.executable}
+    with _running(submit, folder, f"connect{time.time_ns()}", **variables) as pid:
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            assert time.monotonic() < deadline, "the Connect server does not answer"
+            time.sleep(0.1)
+        yield pid
+
+
 class Driver:
     """A driver program in a process of its own that takes statements; see `cluster_driver.py`."""
 
@@ -201,8 +228,9 @@ def _environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _running(command: list[str], folder: Path, name: str) -> Iterator[int]:
-    environment = _environment() | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA}
+def _running(command: list[str], folder: Path, name: str, **variables: str) -> Iterator[int]:
+    daemon = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA}
+    environment = _environment() | daemon | variables
     with (folder / f"{name}.log").open("w") as log:
         # A session of its own: its executors and their Python workers end with it.
         process = subprocess.Popen(

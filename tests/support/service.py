@@ -1,7 +1,8 @@
-"""A service in a process of its own, without Spark: `python -m tests.support.service CONFIG.json PORT`."""
+"""A service in a process of its own: `python -m tests.support.service CONFIG.json PORT` is one without Spark."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import requests
 import uvicorn
 
@@ -21,9 +23,9 @@ from iceberg_compact_sql.service.process import Service
 
 
 class ServiceProcess:
-    """A running service; `kill` ends it as kill -9 does."""
+    """A running service; `kill` ends it as kill -9 does. With `with_spark` it is the command `serve`."""
 
-    def __init__(self, folder: Path, document: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, document: Mapping[str, Any], *, with_spark: bool = False) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -31,6 +33,10 @@ class ServiceProcess:
         file.write_text(json.dumps(document))
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "tests.support.service", str(file), str(port)]
+        if with_spark:
+            # A document of JSON is one of YAML too.
+            serve = ["serve", "--config", str(file), "--port", str(port)]
+            command = [sys.executable, "-m", "iceberg_compact_sql.cli", *serve]
         self.process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
         for _ in range(1200):
             try:
@@ -54,8 +60,13 @@ class ServiceProcess:
         self.kill()
 
     def kill(self) -> None:
+        """End the process and the Spark that it has started."""
+        started = psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(30)
+        for process in started:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def _main(config: str, port: str) -> None:

@@ -22,6 +22,9 @@ from croniter import croniter
 
 from iceberg_compact_sql.flat_command.work import Flags, plan_work
 from tests.support.plain import PlainLake
+from tests.unit.service.test_http import Serve, serve
+
+__all__ = ["serve"]
 
 RECIPES = Path(__file__).parents[2] / "sql_examples" / "deploy"
 CONFIG = "/etc/iceberg-compact/config.yaml"
@@ -39,6 +42,10 @@ class Recorder:
         class Made:
             def __init__(made, *arguments: Any, **values: Any) -> None:
                 self.made.append((name, values))
+                made.task_id = values.get("task_id", "")
+
+            def __rshift__(made, following: Any) -> Any:
+                return following
 
             def __enter__(made) -> Any:
                 return made
@@ -154,6 +161,38 @@ def test_airflow(load: Callable[..., ModuleType], place: Path) -> None:
     assert [operator["task_id"] for operator in operators] == ["compact_db_events", "compact_db_orders"]
     assert len(operators) == len(recipe.TABLES)
     assert execute(operators[0]["bash_command"], place)[0]["outcome"] == "done"
+
+
+def test_airflow_with_a_service(
+    load: Callable[..., ModuleType], serve: Serve, plain_lake: PlainLake, place: Path
+) -> None:
+    recorder = Recorder()
+    recipe = load(
+        "airflow_service_dag",
+        {
+            "airflow.providers.http.operators.http": {"HttpOperator": recorder.kind("HttpOperator")},
+            "airflow.providers.http.sensors.http": {"HttpSensor": recorder.kind("HttpSensor")},
+            "airflow.sdk": {"DAG": recorder.kind("DAG")},
+        },
+    )
+    (dag,), sensors = recorder.values("DAG"), recorder.values("HttpSensor")
+    assert croniter.is_valid(dag["schedule"]) and len(sensors) == len(recipe.TABLES)
+    # A sensor with a check of its own does not defer.
+    assert all(sensor["deferrable"] and "response_check" not in sensor for sensor in sensors)
+    submit, check = recorder.values("HttpOperator")[:2]
+    client = serve()
+    # Nothing runs yet, so that the job is still waiting below.
+    client.service.queue.claim = lambda: None  # type: ignore[attr-defined]
+    taken = client.post(submit["endpoint"], content=submit["data"], headers=submit["headers"])
+    assert taken.status_code == 202
+    job_id = submit["response_filter"](taken)
+    waiting, checked = (values["endpoint"].rpartition("/")[0] + f"/{job_id}" for values in (sensors[0], check))
+    unfinished = client.get(waiting)
+    assert unfinished.status_code == 404 and "its status is queued" in unfinished.json()["error"]["message"]
+    client.post(f"/api/v1/jobs/{job_id}/cancel")
+    assert client.get(waiting).status_code == 200
+    with pytest.raises(RuntimeError, match="cancelled"):
+        check["response_check"](client.get(checked))
 
 
 def test_dagster(load: Callable[..., ModuleType], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from iceberg_compact_sql.catalogs.names import parse_table_name, quote_name
-from iceberg_compact_sql.errors import InvalidArgumentError
+from iceberg_compact_sql.errors import InvalidArgumentError, NotFoundError
 from iceberg_compact_sql.service.http.access import (
     identity_of,
     origin_of,
@@ -90,7 +90,7 @@ def list_jobs(
     service = service_of(request)
     jobs, following = service.store.jobs(
         statuses=[entry.value for entry in status or ()],
-        table=table,
+        table=None if table is None else service_of(request).full_name(table),
         tables=None if identity.sees_all else identity.tables,
         procedure=procedure,
         source=source,
@@ -123,11 +123,20 @@ def history(request: Request, table: str | None = None, limit: Limit = 50) -> di
     identity = identity_of(request)
     jobs, _ = service_of(request).store.jobs(
         statuses=[status.value for status in FINAL],
-        table=table,
+        table=None if table is None else service_of(request).full_name(table),
         tables=None if identity.sees_all else identity.tables,
         limit=limit,
     )
     return {"history": [job.as_json() for job in jobs if identity.sees(job.table)]}
+
+
+@router.get("/history/{job_id}")
+def finished_job(request: Request, job_id: str) -> dict[str, Any]:
+    """One finished job; 404 until it is over, which is what waiting clients such as Airflow's sensor ask for."""
+    job = visible_job(request, job_id)
+    if job.status not in FINAL:
+        raise NotFoundError(f"job {job_id} is not over: its status is {job.status.value}", argument="job_id")
+    return job.as_json()
 
 
 @router.get("/audit")

@@ -114,8 +114,13 @@ async def _own_error(request: Request, error: Exception) -> Response:
 async def _wrong_shape(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        reason = f"the body is not JSON: {first['ctx']['error']}, at character {first['loc'][-1]}"
+        return JSONResponse({"error": {"code": "INVALID_JSON", "message": reason}}, 422)
     place = [str(part) for part in first["loc"] if part not in ("body", "query", "path", "header")]
     message = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = "unknown field"
     shown = f"{'.'.join(place)}: {message}" if place else message
     detail = {"code": "INVALID_SHAPE", "message": mask_remembered(shown)[:2000]}
     if place:

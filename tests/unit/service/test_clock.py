@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from iceberg_compact_sql.service.configuration.config import service_config
 from iceberg_compact_sql.service.jobs import Job, Status
@@ -114,6 +115,63 @@ def test_an_event_makes_the_next_tick_look(start: Start, plain_lake: PlainLake) 
     append(plain_lake, "db.t", 1)
     ticked.service.clock.look_at(["plain.db.t"])
     assert len(ticked.tick(NOON + 1)) == 1
+
+
+def test_an_event_about_one_table_looks_at_no_other(start: Start, plain_lake: PlainLake) -> None:
+    for name in ("db.a", "db.b"):
+        make(plain_lake, name, 2)
+    ticked = start(tables=[{"name": "db.*", "when": WHEN, "options": OPTIONS}])
+    ticked.tick(NOON)
+    for name in ("db.a", "db.b"):
+        append(plain_lake, name, 1)
+    ticked.service.clock.look_at(["plain.db.b"])
+    assert [job.table for job in ticked.tick(NOON + 1)] == ["plain.db.b"]
+    assert {job.table for job in ticked.tick(NOON + 5 * MINUTE)} == {"plain.db.a", "plain.db.b"}
+
+
+def test_a_table_that_did_not_change_costs_one_request_for_each_look(
+    start: Start, plain_lake: PlainLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(plain_lake, "db.t", 2)
+    ticked = start(tables=[{"name": "db.t", "when": WHEN, "options": OPTIONS}])
+    ticked.tick(NOON)
+    asked: list[str] = []
+    for name in ("load_table", "list_tables", "list_namespaces", "list_views", "table_exists"):
+        original = getattr(SqlCatalog, name)
+
+        def counted(*arguments: Any, _name: str = name, _original: Any = original, **more: Any) -> Any:
+            asked.append(_name)
+            return _original(*arguments, **more)
+
+        monkeypatch.setattr(SqlCatalog, name, counted)
+    for look in range(1, 4):
+        ticked.tick(NOON + look * 5 * MINUTE)
+    assert asked == ["load_table"] * 3
+
+
+def test_a_full_queue_and_a_bad_table_are_recorded_and_the_other_schedules_fire(
+    start: Start, plain_lake: PlainLake
+) -> None:
+    for name in ("db.a", "db.b"):
+        make(plain_lake, name, 4)
+    names = ("db.a", "db.gone", "db.b")
+    entries = [{"name": name, "schedule": "0 13 * * *", "options": OPTIONS} for name in names]
+    ticked = start(tables=[*entries, {"name": "db.*", "when": WHEN, "options": OPTIONS}])
+    ticked.service.queue.limit = 1
+    jobs = ticked.tick(NOON + 60 * MINUTE)
+    assert [(job.table, job.source) for job in jobs] == [("plain.db.a", "schedule:db.a")]
+    failed = {
+        entry["who"]: entry["detail"]["error"]
+        for entry in ticked.service.store.audit_entries(100)
+        if entry["action"] == "failed"
+    }
+    assert "there is no table 'db.gone'" in failed["schedule:db.gone"]
+    assert "the queue is full: 1 jobs wait" in failed["schedule:db.b"]
+    assert b"schedule_missed_total 2.0" in ticked.service.metrics_text()
+    # When there is room again, the next run is taken.
+    ticked.service.queue.limit = 10
+    later = ticked.tick(NOON + DAY + 60 * MINUTE)
+    assert {job.table for job in later} == {"plain.db.a", "plain.db.b"}
 
 
 def test_dry_decides_and_writes_it_down_without_a_job(start: Start, plain_lake: PlainLake) -> None:

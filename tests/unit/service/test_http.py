@@ -65,9 +65,14 @@ def test_a_compaction_from_submit_to_history(serve: Serve, plain_lake: PlainLake
     assert (job["status"], job["outcome"], job["source"]) == ("success", "changed", "api:local")
     assert job["table"] == "plain.db.t" and job["created_at"].endswith("Z")
     assert rows(plain_lake.load("db.t")) == before
-    assert client.get("/api/v1/history?table=plain.db.t").json()["history"][0]["job_id"] == job["job_id"]
+    # A list takes the name that the request had, too.
+    for listed in ("jobs?table=db.t", "jobs?table=plain.db.t"):
+        assert client.get(f"/api/v1/{listed}").json()["jobs"][0]["job_id"] == job["job_id"]
+    assert client.get("/api/v1/jobs?table=db.other").json()["jobs"] == []
+    assert client.get("/api/v1/history?table=db.t").json()["history"][0]["job_id"] == job["job_id"]
     assert client.get("/api/v1/jobs?status=success&status=failed").json()["jobs"][0]["job_id"] == job["job_id"]
     assert client.get("/api/v1/jobs?status=queued").json() == {"jobs": [], "next_cursor": None}
+    assert client.get(f"/api/v1/history/{job['job_id']}").json() == client.get(f"/api/v1/jobs/{job['job_id']}").json()
     over = client.post(f"/api/v1/jobs/{job['job_id']}/cancel")
     assert over.status_code == 409 and "is over" in over.json()["error"]["message"]
     text = client.get("/metrics").text
@@ -92,6 +97,10 @@ def test_a_compaction_from_submit_to_history(serve: Serve, plain_lake: PlainLake
     scored = client.post("/api/v1/tables/score").json()
     assert scored["scored_at"] and scored["tables"][0]["table"] == "plain.db.t"
     assert client.get("/api/v1/tables?pattern=db.*").json()["tables"]
+    # The score estimates compactions alone.
+    reading = {"procedure": "advise", "table": "db.t"}
+    assert client.post("/api/v1/jobs", json=reading).json()["estimated_duration_seconds"] is None
+    assert client.post("/api/v1/compact", json=COMPACT).json()["estimated_duration_seconds"] is not None
     assert values(client.get("/api/v1/metrics").text)['table_data_files{table="plain.db.t"}'] > 0
     health = client.get("/health")
     assert health.status_code == 200 and health.json()["status"] == "ok"
@@ -101,6 +110,7 @@ WRONG = [
     ("/api/v1/compact", {"table": "db.t", "options": {"targt": 1}}, 400, "unknown argument 'targt'. Did you mean"),
     ("/api/v1/compact", {"table": "db.none"}, 404, "there is no table 'db.none'"),
     ("/api/v1/compact", {}, 422, "table: Field required"),
+    ("/api/v1/compact", {"table": "db.t", "optionz": {}}, 422, "optionz: unknown field"),
     ("/api/v1/compact", {"table": "db.t", "strategy": "ful"}, 400, "there is no strategy 'ful'. Did you mean 'full'?"),
     ("/api/v1/compact", {"table": "db.t", "options": {"where": "nope = 1"}}, 400, "nope"),
     ("/api/v1/compact", {"table": "db.t", "options": {"branch": "b"}}, 400, "b"),
@@ -146,7 +156,8 @@ def test_hosts_origins_bodies_and_types_are_checked(client: TestClient) -> None:
 
     chunked = client.post("/api/v1/compact", content=parts(), headers={"Content-Type": "application/json"})
     assert chunked.status_code == 413
-    assert client.post("/api/v1/compact", content="{", headers={"Content-Type": "application/json"}).status_code == 422
+    cut = client.post("/api/v1/compact", content="{", headers={"Content-Type": "application/json"})
+    assert cut.status_code == 422 and cut.json()["error"]["message"].startswith("the body is not JSON: ")
     headers = client.get("/health").headers
     assert "default-src 'none'" in headers["Content-Security-Policy"] and headers["Referrer-Policy"] == "same-origin"
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from iceberg_compact_sql.actions.context import Context
 from iceberg_compact_sql.catalogs.session_view import SessionView
@@ -17,6 +22,7 @@ from iceberg_compact_sql.service.jobs import Job, Status
 from iceberg_compact_sql.service.queue import JobQueue
 from iceberg_compact_sql.service.runner import Runner, committed_by_run
 from iceberg_compact_sql.service.store import Store
+from iceberg_compact_sql.service.tracing import start_tracing
 from tests.support.oracle import rows
 from tests.support.plain import PlainLake
 from tests.unit.actions.test_compact_faults import files_on_disk, fragmented
@@ -204,3 +210,31 @@ def test_a_call_as_text_gives_the_same_request(bench: Bench) -> None:
     for wrong in ("SELECT 1", "CALL compact_table('db.t'); DROP TABLE db.t", "", "CALL other.thing('x')"):
         with pytest.raises(IcebergCompactError):
             read_call(bench.context(), wrong)
+
+
+def test_the_spans_of_a_job_have_its_id_and_the_parent_of_its_request(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fragmented(bench.lake)
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    # The provider of a process can be set only once, and other tests have their own.
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    request = checked_request(bench.context(), "compact_table", "db.t", COMPACT, traceparent=parent)
+    job_id = bench.queue.submit(request).job.job_id
+    assert bench.run(Runner(bench.queue, bench.context)).status is Status.SUCCESS
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    assert set(spans) == {"compact_table", "planning", "execution", "group", "commit"}
+    own = spans["compact_table"]
+    assert own.attributes is not None and own.attributes["job_id"] == job_id
+    assert own.parent is not None and f"{own.parent.trace_id:032x}-{own.parent.span_id:016x}" in parent
+    assert {span.context.trace_id for span in spans.values() if span.context} == {own.parent.trace_id}
+
+
+def test_tracing_without_an_exporter_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    start_tracing("http://127.0.0.1:4318")()
+    assert "nothing is traced" in caplog.text and "pip install opentelemetry-sdk" in caplog.text
