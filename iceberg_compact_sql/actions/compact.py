@@ -18,7 +18,7 @@ from iceberg_compact_sql.actions.writable import writable_table
 from iceberg_compact_sql.catalogs.open_table import OpenTable
 from iceberg_compact_sql.catalogs.session_view import SETTING_PREFIX
 from iceberg_compact_sql.commit.lease import release_lease, take_lease
-from iceberg_compact_sql.engine.cluster import driver_bytes_setting
+from iceberg_compact_sql.engine.cluster import driver_bytes_setting, shuffle_bytes_setting
 from iceberg_compact_sql.engine.renewed_job import RenewedJob
 from iceberg_compact_sql.engine.run_groups import check_strategy, rewrite_groups
 from iceberg_compact_sql.engine.runner import RewriteProgress, RewriteRun
@@ -85,6 +85,7 @@ class _Compaction:
     where: Any
     prices: Prices
     driver_bytes: int | None
+    shuffle_bytes: int | None
     paces: LearnedPaces
     tally: Tally = field(default_factory=Tally)
 
@@ -93,6 +94,7 @@ class _Compaction:
         """Open the table and check everything that can be checked without reading manifests."""
         check_strategy(request.strategy)
         driver_bytes = driver_bytes_setting(f"{SETTING_PREFIX}driver_bytes", context.view.setting("driver_bytes"))
+        shuffle_bytes = shuffle_bytes_setting(f"{SETTING_PREFIX}shuffle_bytes", context.view.setting("shuffle_bytes"))
         opened = writable_table(context, request.table)
         metadata = opened.table.metadata
         stored_schema(metadata.schema())
@@ -100,7 +102,8 @@ class _Compaction:
         where = context.read_where(request.where, opened.table)
         prices = Prices.from_settings(context.view.conf)
         paces = PastRuns(context).paces(request.table)
-        return cls(context, request, opened, options, where, prices, driver_bytes, paces, tally or Tally())
+        sizes = (driver_bytes, shuffle_bytes)
+        return cls(context, request, opened, options, where, prices, *sizes, paces, tally or Tally())
 
     def plan(self, accepted_paths: frozenset[str] | None = None) -> CompactionPlan:
         """Return which files of the branch's head are rewritten, and why; reads only manifests."""
@@ -276,6 +279,7 @@ class _Compaction:
                 job=renewing.current(),
                 description=f"compact_table {self.opened.name}: rewriting",
                 driver_bytes=self.driver_bytes,
+                shuffle_bytes=self.shuffle_bytes,
                 max_concurrent_groups=self.request.max_concurrent_groups,
                 on_progress=_shares(sum(group.input_bytes for group in wave)),
                 renewed_io=self._io_now,

@@ -74,6 +74,16 @@ def driver_bytes_setting(name: str, text: str | None) -> int | None:
     return _limit(name, text, parse_size, hint)
 
 
+def shuffle_bytes_setting(name: str, text: str | None) -> int | None:
+    """Read the setting `shuffle_bytes`; None where it is not set.
+
+    >>> shuffle_bytes_setting("shuffle_bytes", "1g"), shuffle_bytes_setting("shuffle_bytes", "0")
+    (1073741824, 0)
+    """
+    hint = "Give the largest group that one Spark task sorts, such as '128MB'; 0 always uses Spark's shuffle."
+    return _limit(name, text, parse_size, hint)
+
+
 def driver_files_setting(name: str, text: str | None) -> int | None:
     """Read the setting `driver_files`; None where it is not set.
 

@@ -29,14 +29,15 @@ class RewriteRun:
 
     `spark` is None without a session: then all tasks run in this process, unless `start_spark` can start one for a
     plan that is too large for it. `driver_bytes` is the largest input that the driver rewrites itself; None lets the
-    runner choose. `renewed_io` returns new storage properties
-    for runs that take longer than the vended credentials are valid.
+    runner choose. `shuffle_bytes` is the largest input of a group that one Spark task sorts; None lets the runner
+    choose. `renewed_io` returns new storage properties for runs that take longer than the vended credentials are valid.
     """
 
     spark: Any
     job: RewriteJob
     description: str
     driver_bytes: int | None = None
+    shuffle_bytes: int | None = None
     max_concurrent_groups: int | None = None
     on_progress: Callable[[RewriteProgress], None] | None = None
     renewed_io: Callable[[], Mapping[str, str]] | None = None

@@ -107,7 +107,7 @@ class SparkTasks:
                 numbers = self._spark.range(0, len(batch), 1, len(batch))
                 rows = self._workers.map_batches(numbers, run_task_batch, work, RESULT_SCHEMA).collect()
         except Exception as error:
-            return _failed(batch, error)
+            return failed_batch(batch, error)
         results = tuple(unpacked(bytes(row["payload"])) for row in rows)
         return TaskResults(_complete(batch, results), repeated=any(row["attempt"] > 0 for row in rows))
 
@@ -128,7 +128,7 @@ def _batches(tasks: Sequence[RewriteTask], slots: int, *, by_group: bool) -> Ite
         yield batch
 
 
-def _failed(batch: Sequence[PackedTask], error: Exception) -> TaskResults:
+def failed_batch(batch: Sequence[PackedTask], error: Exception) -> TaskResults:
     """Return a failure for each task of a job that failed as a whole, as when it was cancelled."""
     missing = missing_package(error)
     if missing is not None:

@@ -28,12 +28,22 @@ def cut_group(group: FileGroup, job: RewriteJob, *, expected_ratio: float = 1.0)
     Pure and deterministic. Every byte of every file is in exactly one slice, so every row group is read by exactly
     one task. `expected_ratio` is output bytes per input byte: a group that shrinks gets fewer, larger outputs.
     """
+    total_bytes = sum(file.size_bytes for file in group.files)
+    return _cut(group, output_shares(total_bytes, group.expected_files, job, expected_ratio), expected_ratio)
+
+
+def even_slices(group: FileGroup, count: int) -> tuple[RewriteTask, ...]:
+    """Return the group's inputs as at most `count` tasks of about equal bytes, each input byte in exactly one."""
+    total_bytes = sum(file.size_bytes for file in group.files)
+    edges = [total_bytes * index // count for index in range(count + 1)]
+    return _cut(group, [after - before for before, after in itertools.pairwise(edges)], 1.0)
+
+
+def _cut(group: FileGroup, shares: Sequence[int], expected_ratio: float) -> tuple[RewriteTask, ...]:
     order = _reading_order(group)
     files = [group.files[position] for position in order]
     deletes = [group.deletes[position] if group.deletes else () for position in order]
-    total_bytes = sum(file.size_bytes for file in files)
-    shares = output_shares(total_bytes, group.expected_files, job, expected_ratio)
-    segments = _segments(files, max(1, min(shares, default=total_bytes)))
+    segments = _segments(files, max(1, min(shares, default=1)))
     tasks = (
         _task(group, index, files, deletes, run, expected_ratio)
         for index, run in enumerate(_distribute(list(segments), shares))

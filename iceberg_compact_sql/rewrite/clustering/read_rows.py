@@ -124,10 +124,13 @@ def read_by_range(
     schema = output_arrow_schema(job)
 
     def work(readers: Iterator[InputReader]) -> RowsRead:
-        splitter = _Splitter(order, layout, schema, send, flush_bytes, partitions, checksum=job.verify == "checksum")
+        splitter = RangeSplitter(order, layout, schema, flush_bytes, partitions, checksum=job.verify == "checksum")
         for reader in readers:
-            splitter.read(reader, paths_by_id)
-        return splitter.finish()
+            for split in splitter.read(reader, paths_by_id):
+                send(split.parts, split.size_bytes)
+        for split in splitter.rest():
+            send(split.parts, split.size_bytes)
+        return splitter.rows_read()
 
     return RowsRead.joined(in_threads(job, task, io, work))
 
@@ -173,15 +176,22 @@ def in_threads(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-class _Splitter:
-    """Collects rows of one thread, finds the range of each, and sends the rows of each range on."""
+@dataclass(frozen=True)
+class SplitRows:
+    """Rows by range; they share `size_bytes` of memory."""
+
+    parts: Sequence[tuple[int, pa.RecordBatch]]
+    size_bytes: int
+
+
+class RangeSplitter:
+    """Collects rows of one thread and finds the range of each. Rows keep their order: the same on every attempt."""
 
     def __init__(
         self,
         order: RowOrder,
         layout: Layout | None,
         schema: pa.Schema,
-        send: Send,
         flush_bytes: float,
         partitions: PartitionSplitter | None,
         *,
@@ -190,7 +200,6 @@ class _Splitter:
         self._order = order
         self._layout = layout if layout is not None and layout.ranges > 1 else None
         self._schema = schema
-        self._send = send
         self._flush_bytes = flush_bytes
         self._partitions = partitions
         self._checksum = checksum
@@ -201,7 +210,8 @@ class _Splitter:
         self._votes = DictionaryVotes()
         self._partition_rows: Counter[Hashable] = Counter()
 
-    def read(self, reader: InputReader, paths_by_id: Mapping[int, str]) -> None:
+    def read(self, reader: InputReader, paths_by_id: Mapping[int, str]) -> Iterator[SplitRows]:
+        """Read an input; yield rows as soon as they take `flush_bytes`."""
         for row_group in reader.row_groups:
             if reader.footer is not None:
                 self._votes.count(reader.footer, reader.footer.row_groups[row_group.index], paths_by_id)
@@ -212,13 +222,16 @@ class _Splitter:
                 row += batch.num_rows
                 self._held_bytes += batch.nbytes
                 if self._held_bytes >= self._flush_bytes:
-                    self._flush()
+                    yield self._flush()
             self._input_rows += row_group.rows
             self._read_bytes += row_group.compressed_bytes
 
-    def finish(self) -> RowsRead:
+    def rest(self) -> Iterator[SplitRows]:
+        """Yield the rows that are left after the last input."""
         if self._batches:
-            self._flush()
+            yield self._flush()
+
+    def rows_read(self) -> RowsRead:
         return RowsRead(
             self._input_rows,
             self._live_rows,
@@ -228,7 +241,7 @@ class _Splitter:
             self._partition_rows,
         )
 
-    def _flush(self) -> None:
+    def _flush(self) -> SplitRows:
         if self._checksum:
             self._digest += sum(map(rows_digest, self._batches))
         rows = one_batch(self._batches, self._schema)
@@ -239,8 +252,7 @@ class _Splitter:
             for partition, count in self._partitions.count(rows):
                 self._partition_rows[exact_partition_key(partition)] += count
         if self._layout is None:
-            self._send([(0, rows)], rows.nbytes)
-            return
+            return SplitRows([(0, rows)], rows.nbytes)
         ranges = self._order.ranges(rows, ties, self._layout)
         counts = np.bincount(ranges, minlength=self._layout.ranges)
         if self._layout.ranges <= _SHORT_RANGES:
@@ -249,7 +261,7 @@ class _Splitter:
         rows = rows.take(pa.array(np.argsort(ranges, kind="stable")))
         ends = np.cumsum(counts)
         parts = [(int(n), rows.slice(int(ends[n] - counts[n]), int(counts[n]))) for n in np.flatnonzero(counts)]
-        self._send(parts, rows.nbytes)
+        return SplitRows(parts, rows.nbytes)
 
 
 def _sampled(reader: InputReader, order: RowOrder, limit: np.uint64, width_bytes: int) -> Iterator[KeySample]:

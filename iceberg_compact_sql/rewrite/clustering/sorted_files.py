@@ -45,8 +45,8 @@ class SortedFiles:
     """Cuts a stream of rows into files and row groups.
 
     `rows_of` gives the number of rows of a partition that will come: its files then have equal rows. The number of
-    files follows from the bytes of encoded rows, measured on the first ones, unless `planned_files` gives it; a file
-    above the largest size is ended early. `sort_order_id` is given to every file.
+    files follows from the bytes of encoded rows, measured on the first ones, unless `planned_files` gives it and they
+    are below the largest size; a file above it is ended early. `sort_order_id` is given to every file.
     """
 
     def __init__(
@@ -134,7 +134,9 @@ class SortedFiles:
         left = max(1, self._partition_rows_left)
         if self._planned_files is not None:
             if not self._file_rows:
-                edges = [left * number // self._planned_files for number in range(self._planned_files + 1)]
+                # The plan was made before a row was encoded.
+                count = max(self._planned_files, math.ceil(left * row_bytes / self._job.max_file_bytes))
+                edges = [left * number // count for number in range(count + 1)]
                 self._file_rows = deque(max(1, after - before) for before, after in itertools.pairwise(edges))
             return self._file_rows.popleft()
         planned = self._file_rows[0] if self._file_rows else 0

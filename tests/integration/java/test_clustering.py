@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 
@@ -90,16 +91,33 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize("driver_bytes", ["1g", "0"], ids=["in process", "on Spark tasks"])
-def test_every_type_is_sorted_as_java_sorts_it(door: Lake, driver_bytes: str) -> None:
-    before = multiset(door)
-    door.spark.conf.set("spark.iceberg_compact_sql.driver_bytes", driver_bytes)
+IN_PROCESS: dict[str, str] = {"driver_bytes": "1g"}
+ON_TASKS = {"driver_bytes": "0", "shuffle_bytes": "1g"}
+ON_SHUFFLE = {"driver_bytes": "0", "shuffle_bytes": "0"}
+
+
+@contextlib.contextmanager
+def sizes(lake: Lake, settings: dict[str, str]) -> Iterator[None]:
+    for name, value in settings.items():
+        lake.spark.conf.set(f"spark.iceberg_compact_sql.{name}", value)
     try:
-        for order in ORDERS if driver_bytes != "0" else ORDERS[1::4]:
+        yield
+    finally:
+        for name in settings:
+            lake.spark.conf.unset(f"spark.iceberg_compact_sql.{name}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "orders"),
+    [(IN_PROCESS, ORDERS), (ON_TASKS, ORDERS[1::4]), (ON_SHUFFLE, ORDERS[::3])],
+    ids=["in process", "on Spark tasks", "on the shuffle"],
+)
+def test_every_type_is_sorted_as_java_sorts_it(door: Lake, settings: dict[str, str], orders: list[str]) -> None:
+    before = multiset(door)
+    with sizes(door, settings):
+        for order in orders:
             sorted_by(door, order)
             assert multiset(door) == before, order
-    finally:
-        door.spark.conf.unset("spark.iceberg_compact_sql.driver_bytes")
 
 
 def sorted_by(door: Lake, order: str) -> None:
@@ -140,7 +158,9 @@ def test_deletes_partitions_specs_and_schema_changes(door: Lake, order: str, ver
     query = f"SELECT *{lineage} FROM {table}"
     before = sorted(map(repr, door.sql(query).collect()))
     wanted = order.replace("b)", "big)")
-    [result] = door.spark.sql(f"CALL compact_table('{table}', sort_order => '{wanted}', rewrite_all => true)").collect()
+    with sizes(door, IN_PROCESS if order.startswith("zorder") else ON_SHUFFLE):
+        call = f"CALL compact_table('{table}', sort_order => '{wanted}', rewrite_all => true)"
+        [result] = door.spark.sql(call).collect()
     assert result["commits_count"] == 1
     assert sorted(map(repr, door.sql(query).collect())) == before
     assert all(file["content"] == 0 and file["spec_id"] == 1 for file in door.files("db.t"))
