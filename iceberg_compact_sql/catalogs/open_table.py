@@ -83,7 +83,7 @@ class OpenTable:
 
     def require_commits(self) -> None:
         """Raise, before any work, if commits to this table would not be safe."""
-        require_full_locations(self.table.metadata.properties)
+        require_full_locations(self.table.metadata.location, self.table.metadata.properties)
         if isinstance(self.catalog, HadoopCatalog):
             self.catalog.require_commits()
 

@@ -45,6 +45,7 @@ from iceberg_compact_sql.storage.metadata_json import is_metadata_json
 from iceberg_compact_sql.storage.protocol import StoredFile
 from iceberg_compact_sql.storage.same_file import stored_key
 from iceberg_compact_sql.storage.stores import Stores
+from iceberg_compact_sql.table.properties import require_full_locations
 
 _HOUR_MS = 3_600_000
 DEFAULT_AGE_MS = 72 * _HOUR_MS
@@ -109,6 +110,7 @@ class OrphanSearch:
         self, table: Table, request: OrphanRequest, workers: Callable[[], Workers | None] | None = None
     ) -> None:
         refuse_without_gc(table.metadata)
+        require_full_locations(table.metadata.location, table.metadata.properties)
         refuse_copied_folder(table)
         require_complete_metadata(table)
         refuse_broken_refs(table.metadata)

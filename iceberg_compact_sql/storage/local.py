@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.storage.exclusive_create import create_locally
 from iceberg_compact_sql.storage.locations import join, relative_to, split_location
 from iceberg_compact_sql.storage.protocol import ByteSink, StoredFile
@@ -31,7 +32,8 @@ class LocalStore:
     bulk = False
 
     def require_addressable(self, path: str) -> None:
-        """Accept every path: the operating system resolves `//`, `.` and `..` in the same way for all programs."""
+        """Refuse a relative path. The operating system resolves `//`, `.` and `..` in the same way for all programs."""
+        full_local_path(path)
 
     def read(self, path: str) -> bytes:
         return Path(local_path(path)).read_bytes()
@@ -44,14 +46,14 @@ class LocalStore:
         return _FILES.open_input_file(local_path(path))
 
     def open_output(self, path: str) -> ByteSink:
-        exact = local_path(path)
+        exact = full_local_path(path)
         Path(exact).parent.mkdir(parents=True, exist_ok=True)
         remove_checksum(exact)
         sink: ByteSink = _FILES.open_output_stream(exact, compression=None)
         return sink
 
     def write(self, path: str, content: bytes) -> None:
-        target = Path(local_path(path))
+        target = Path(full_local_path(path))
         target.parent.mkdir(parents=True, exist_ok=True)
         # Each writer has its own temporary file: two writers must not share one.
         scratch = target.with_name(f"{target.name}.{secrets.token_hex(8)}.partial")
@@ -66,7 +68,7 @@ class LocalStore:
         remove_checksum(str(target))
 
     def create(self, path: str, content: bytes) -> bool:
-        exact = local_path(path)
+        exact = full_local_path(path)
         if os.path.lexists(exact):
             return False
         # The name is free: a checksum there belongs to a file that was deleted.
@@ -115,7 +117,7 @@ class LocalStore:
         return Path(local_path(path)).is_dir()
 
     def make_folder(self, path: str) -> None:
-        Path(local_path(path)).mkdir(parents=True, exist_ok=True)
+        Path(full_local_path(path)).mkdir(parents=True, exist_ok=True)
 
     def stat(self, path: str) -> StoredFile | None:
         try:
@@ -125,7 +127,7 @@ class LocalStore:
         return StoredFile(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def delete(self, path: str) -> None:
-        exact = local_path(path)
+        exact = full_local_path(path)
         try:
             # Safe: the caller decided that this file may be deleted. Its checksum is useless without it.
             os.unlink(exact)  # noqa: PTH108 - a Path for each of a million files costs more than the deletes
@@ -137,19 +139,33 @@ class LocalStore:
         return None
 
     def move(self, source: str, target: str) -> None:
-        target_path = Path(local_path(target))
+        target_path = Path(full_local_path(target))
         target_path.parent.mkdir(parents=True, exist_ok=True)
         remove_checksum(str(target_path))
-        Path(local_path(source)).rename(target_path)
+        Path(full_local_path(source)).rename(target_path)
         # Set the time to now, as a copy on an object store does: a restored file is protected like a new one.
         os.utime(target_path, follow_symlinks=False)
         with contextlib.suppress(FileNotFoundError):
-            Path(checksum_path(local_path(source))).rename(checksum_path(str(target_path)))
+            Path(checksum_path(full_local_path(source))).rename(checksum_path(str(target_path)))
 
 
 def local_path(location: str) -> str:
     """Return the path for the operating system."""
     return split_location(location).local_path
+
+
+def full_local_path(location: str) -> str:
+    """Return the path of a file that is written or deleted; raise for a relative one.
+
+    Each process resolves a relative path in its own working folder, so that it would be another file.
+    """
+    parts = split_location(location)
+    if not parts.path.startswith("/"):
+        raise UnsupportedError(
+            f"{location!r} is a relative path, and nothing is written or deleted there",
+            hint="Use full locations in the table's metadata and settings: each process has its own working folder.",
+        )
+    return parts.local_path
 
 
 def path_on_disk(location: str) -> Path | None:

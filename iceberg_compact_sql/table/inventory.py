@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -18,6 +16,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from iceberg_compact_sql.errors import NotFoundError, did_you_mean
 from iceberg_compact_sql.events import reach, stop_if_cancelled
+from iceberg_compact_sql.garbage_collector import garbage_collector_off
 from iceberg_compact_sql.pyiceberg_internals import manifest_columns as record
 from iceberg_compact_sql.pyiceberg_internals.manifest_lists import read_manifests
 from iceberg_compact_sql.table.column_bounds import ColumnBounds
@@ -194,7 +193,7 @@ def read_inventory(
     if where is not None and not isinstance(where, AlwaysTrue):
         pruner = FilePruner(where, metadata.schema(), specs)
     reader = InventoryReader(schemas, pruner, bounds_of)
-    with _garbage_collector_off():
+    with garbage_collector_off():
         deletes = [manifest for manifest in manifests if manifest.content == ManifestContent.DELETES]
         for manifest, contents in record.read_ahead(deletes, table.io):
             stop_if_cancelled()
@@ -234,19 +233,6 @@ def live_manifests(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
         if not listed and summary_counts_files(snapshot):
             raise EOFError("it has no manifest, but the snapshot's summary counts files")
         return [manifest for manifest in listed if manifest.has_added_files() or manifest.has_existing_files()]
-
-
-@contextlib.contextmanager
-def _garbage_collector_off() -> Iterator[None]:
-    """Switch the garbage collector off: it would rescan a growing heap in which nothing becomes garbage."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def branch_head(metadata: TableMetadata, branch: str) -> Snapshot | None:

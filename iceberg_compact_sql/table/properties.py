@@ -108,14 +108,22 @@ METADATA_COMPRESSION = Property("write.metadata.compression-codec", "none", _wor
 NAME_MAPPING: Property[str | None] = Property("schema.name-mapping.default", None, _location)
 
 
-def require_full_locations(properties: Mapping[str, str]) -> None:
-    """Refuse relative write paths: each process would resolve them to a different folder."""
+def require_full_locations(location: str, properties: Mapping[str, str]) -> None:
+    """Refuse a relative location or write path: each process would resolve it to a different folder."""
+    if _FULL_LOCATION.match(location) is None:
+        raise UnsupportedError(
+            f"the table's location is {location!r}, which is not a full location",
+            argument="table",
+            value=location,
+            hint="Nothing is written or deleted, because every process has its own working folder. Give the catalog a "
+            "warehouse with a full path, and create the table there again.",
+        )
     for path in WRITE_PATHS:
-        location = path.of(properties)
-        if location and _FULL_LOCATION.match(location) is None:
+        folder = path.of(properties)
+        if folder and _FULL_LOCATION.match(folder) is None:
             raise UnsupportedError(
-                f"the table's property '{path.name}' is {location!r}, which is not a full location",
+                f"the table's property '{path.name}' is {folder!r}, which is not a full location",
                 argument="table",
-                value=location,
+                value=folder,
                 hint=f"Set it to a full location, or unset it: ALTER TABLE ... UNSET TBLPROPERTIES ('{path.name}').",
             )

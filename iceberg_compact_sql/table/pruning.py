@@ -17,6 +17,7 @@ from pyiceberg.expressions import (
     BoundPredicate,
     BoundTerm,
     Or,
+    Reference,
     UnboundPredicate,
 )
 from pyiceberg.expressions.literals import Literal
@@ -27,15 +28,15 @@ from pyiceberg.expressions.visitors import (
     bind,
     expression_evaluator,
     manifest_evaluator,
-    rewrite_not,
     visit,
 )
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import PrimitiveType, UUIDType
+from pyiceberg.types import IcebergType, PrimitiveType, UUIDType
 
+from iceberg_compact_sql.garbage_collector import garbage_collector_off
 from iceberg_compact_sql.table.bucket_term import BoundBucket
 from iceberg_compact_sql.table.partition_keys import exact_partition_key
 
@@ -63,10 +64,10 @@ class FilePruner:
     def __init__(self, where: BooleanExpression, schema: Schema, specs: Mapping[int, PartitionSpec]) -> None:
         self._schema = schema
         self._specs = specs
-        # Java orders uuid bounds as signed numbers and other writers do not, so uuid bounds are not used.
-        bound = visit(bind(schema, rewrite_not(where), case_sensitive=True), _WithoutUuids())
-        self._bound = bound
-        self._unbound = visit(rewrite_not(where), _UnboundWithoutUuids(schema))
+        with garbage_collector_off():
+            self._unbound = _without_uuids(where, schema)
+            self._bound = bind(schema, self._unbound, case_sensitive=True)
+        self._projected: dict[int, BooleanExpression] = {}
         self._manifests: dict[int, Callable[[ManifestFile], bool]] = {}
         self._partitions: dict[int, Callable[[Record], bool]] = {}
         self._seen: dict[tuple[int, tuple[Any, ...]], bool] = {}
@@ -117,7 +118,10 @@ class FilePruner:
         return expression_evaluator(Schema(*spec.partition_type(self._schema).fields), projected, True)
 
     def _project(self, spec: PartitionSpec) -> BooleanExpression:
-        return _Projection(self._schema, spec, True).project(self._unbound)
+        if spec.spec_id not in self._projected:
+            with garbage_collector_off():
+                self._projected[spec.spec_id] = _Projection(self._schema, spec, True).project(self._unbound)
+        return self._projected[spec.spec_id]
 
 
 class _Projection(InclusiveProjection):
@@ -144,7 +148,7 @@ class _Connectives(BooleanExpressionVisitor[BooleanExpression]):
         return AlwaysFalse()
 
     def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
-        # `rewrite_not` has removed all NOTs; one that is left cannot be decided.
+        # The parser of filters leaves no NOT; another one cannot be decided.
         return AlwaysTrue()
 
     def visit_and(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
@@ -160,20 +164,25 @@ class _Connectives(BooleanExpressionVisitor[BooleanExpression]):
         return predicate
 
 
-class _WithoutUuids(_Connectives):
-    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
-        return AlwaysTrue() if isinstance(predicate.term.ref().field.field_type, UUIDType) else predicate
-
-
 class _UnboundWithoutUuids(_Connectives):
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
     def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
-        bound = predicate.bind(self._schema, case_sensitive=True)
-        if isinstance(bound, BoundPredicate) and isinstance(bound.term.ref().field.field_type, UUIDType):
-            return AlwaysTrue()
-        return predicate
+        kind: IcebergType | None
+        if isinstance(predicate.term, Reference):
+            # Not bound, for speed: a filter may have thousands of terms.
+            kind = self._schema.find_type(predicate.term.name)
+        else:
+            bound = predicate.bind(self._schema, case_sensitive=True)
+            kind = bound.term.ref().field.field_type if isinstance(bound, BoundPredicate) else None
+        return AlwaysTrue() if isinstance(kind, UUIDType) else predicate
+
+
+def _without_uuids(where: BooleanExpression, schema: Schema) -> BooleanExpression:
+    """Replace predicates on uuids by true: Java orders uuid bounds as signed numbers and other writers do not."""
+    types = (schema.find_type(name) for name in schema.column_names)
+    return visit(where, _UnboundWithoutUuids(schema)) if UUIDType() in types else where
 
 
 class _MayMatch(BoundBooleanExpressionVisitor[bool]):

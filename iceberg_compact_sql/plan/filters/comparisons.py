@@ -92,9 +92,9 @@ def compare_in(
     constants, rest = _plain_constants(column_type, values)
     others: list[BooleanExpression] = []
     for value in rest:
-        single = compare(column, column_type, "=", value, time_zone)
-        if isinstance(single, EqualTo):
-            constants.add(single.literal)
+        single = _equality(column, column_type, value, time_zone)
+        if isinstance(single, Literal):
+            constants.add(single)
         elif not isinstance(single, AlwaysFalse):
             others.append(single)
     if negate:
@@ -104,6 +104,19 @@ def compare_in(
         return Or(excluded, is_nan(column)) if isinstance(column_type, DoubleType) else excluded
     included = compared(column, "in", constants) if constants else AlwaysFalse()
     return any_of([included, *others])
+
+
+def _equality(
+    column: Subject, column_type: IcebergType, value: Any, time_zone: str
+) -> Literal[Any] | BooleanExpression:
+    """`column = value`, as the literal alone where the comparison is with one literal."""
+    if value is None:
+        return AlwaysFalse()
+    if isinstance(column_type, (FloatType, DoubleType)):
+        single = _compare_floating(column, column_type, "=", value)
+        return single.literal if isinstance(single, EqualTo) else single
+    converted = to_literal(column, column_type, "=", value, time_zone)
+    return converted if isinstance(converted, BooleanExpression) else converted[1]
 
 
 def _plain_constants(column_type: IcebergType, values: Sequence[Any]) -> tuple[set[Literal[Any]], Sequence[Any]]:

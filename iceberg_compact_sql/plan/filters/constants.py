@@ -54,6 +54,8 @@ def refuse_unknown_parts(node: exp.Expression) -> None:
 
 def is_constant(node: exp.Expression) -> bool:
     """Whether the expression has no column."""
+    if isinstance(node, (exp.Literal, exp.Column)):
+        return isinstance(node, exp.Literal)
     return not any(isinstance(part, (exp.Column, exp.Dot)) for part in node.walk())
 
 

@@ -1,8 +1,8 @@
 """Long IN lists of plain constants, read without the SQL parser.
 
 sqlglot makes two tokens and one node for each value: 200,000 values take seconds. A list that holds only whole numbers,
-only decimals, only dates (`DATE '2024-01-31'`) or only text without escapes means the same to every SQL parser. Such a
-list is read here, and the parser gets a short marker instead.
+only decimals, only dates (`DATE '2024-01-31'`), only timestamps or only text without escapes means the same to every
+SQL parser. Such a list is read here, and the parser gets a short marker instead.
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+import numpy as np
+
+from iceberg_compact_sql.units import zone
+
 # Shorter lists are left to the parser.
 _LEAST_CHARACTERS = 4_000
 _NUMBER = r"-?\d+"
 _DECIMAL = r"-?\d+\.\d+"
 _DATE = r"DATE\s*'\d{4}-\d\d-\d\d'"
+_CLOCK = r"'(?!0000)\d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d(?:\.\d{1,6})?'"
+_TIMESTAMP = rf"TIMESTAMP\s*{_CLOCK}"
+_TIMESTAMP_NTZ = rf"TIMESTAMP_NTZ\s*{_CLOCK}"
 _TEXT = r"'[^'\\]*'"
 # Strings, quoted names and comments are matched first: an IN list inside them is not an IN list.
 _PART = re.compile(
@@ -25,6 +32,8 @@ _PART = re.compile(
     rf"""| \bIN\s*\((?: \s*(?P<numbers>{_NUMBER}(?:\s*,\s*{_NUMBER})*)\s*"""
     rf"""| \s*(?P<decimals>{_DECIMAL}(?:\s*,\s*{_DECIMAL})*)\s*"""
     rf"""| \s*(?P<dates>{_DATE}(?:\s*,\s*{_DATE})*)\s*"""
+    rf"""| \s*(?P<timestamps>{_TIMESTAMP}(?:\s*,\s*{_TIMESTAMP})*)\s*"""
+    rf"""| \s*(?P<local_timestamps>{_TIMESTAMP_NTZ}(?:\s*,\s*{_TIMESTAMP_NTZ})*)\s*"""
     rf"""| \s*(?P<texts>{_TEXT}(?:\s*,\s*{_TEXT})*)\s* )\)""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
@@ -50,7 +59,8 @@ class ShortenedFilter:
     2000
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, time_zone: str = "UTC") -> None:
+        self._time_zone = time_zone
         self._lists: list[Sequence[object]] = []
         self._cuts: list[_Cut] = []
         self.text = self._shorten(text) if len(text) >= _LEAST_CHARACTERS else text
@@ -74,7 +84,7 @@ class ShortenedFilter:
             if kind is None or match.end(kind) - match.start(kind) < _LEAST_CHARACTERS:
                 continue
             items = match[kind]
-            values = _values(kind, items)
+            values = _values(kind, items, self._time_zone)
             if values is None:
                 continue
             marker = f":{_PREFIX}{len(self._lists)}"
@@ -86,8 +96,8 @@ class ShortenedFilter:
         return "".join([*parts, text[done:]])
 
 
-def _values(kind: str, items: str) -> Sequence[object] | None:
-    """Return the values of a list; None if one of them is not a date, which the parser then reports."""
+def _values(kind: str, items: str, time_zone: str) -> Sequence[object] | None:
+    """Return the values of a list; None if a date or a time does not exist, which the parser then reports."""
     if kind == "numbers":
         return [int(item) for item in items.split(",")]
     if kind == "decimals":
@@ -96,6 +106,12 @@ def _values(kind: str, items: str) -> Sequence[object] | None:
     if kind == "texts":
         return texts
     try:
-        return [dt.date.fromisoformat(text) for text in texts]
+        if kind == "dates":
+            return [dt.date.fromisoformat(text) for text in texts]
+        moments: list[dt.datetime] = np.array(texts, "datetime64[us]").tolist()
     except ValueError:
         return None
+    if kind == "local_timestamps":
+        return moments
+    session_zone = zone(time_zone)
+    return [moment.replace(tzinfo=session_zone) for moment in moments]

@@ -14,15 +14,15 @@ from pyiceberg.types import (
     DoubleType,
     FloatType,
     IcebergType,
-    PrimitiveType,
     StringType,
-    StructType,
 )
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from iceberg_compact_sql.call.grammar import CallDialect, UnexpectedToken
 from iceberg_compact_sql.errors import InvalidArgumentError, did_you_mean
+from iceberg_compact_sql.garbage_collector import garbage_collector_off
+from iceberg_compact_sql.plan.filters.columns import find_column
 from iceberg_compact_sql.plan.filters.comparisons import MIRRORED, NEGATED, Unusable, compare, compare_in
 from iceberg_compact_sql.plan.filters.constant_conditions import holds
 from iceberg_compact_sql.plan.filters.constants import constant_of, is_constant, refuse_unknown_parts
@@ -64,7 +64,7 @@ def parse_where(
     refused, with the reason, the position and the columns. No text is passed to a SQL engine. `now_ms` is the value of
     current_timestamp(), which is refused without it.
     """
-    with localcontext(EXACT_DECIMALS):
+    with localcontext(EXACT_DECIMALS), garbage_collector_off():
         return _Reader(text, schema, time_zone, now_ms, case_sensitive).read()
 
 
@@ -80,11 +80,13 @@ class _Term:
 class _Reader:
     def __init__(self, text: str, schema: Schema, time_zone: str, now_ms: int | None, case_sensitive: bool) -> None:
         self._text = text
-        self._short = ShortenedFilter(text)
+        self._short = ShortenedFilter(text, time_zone)
         self._schema = schema
         self._time_zone = time_zone
         self._now_ms = now_ms
         self._case_sensitive = case_sensitive
+        # A filter may name a column thousands of times.
+        self._columns: dict[str, _Term] = {}
 
     def read(self) -> BooleanExpression:
         if not self._text.strip():
@@ -329,32 +331,12 @@ class _Reader:
         if isinstance(node, exp.Dot) and not isinstance(node.expression, exp.Identifier):
             raise self._error("this is not a column", node, _ALLOWED)
         name = ".".join(part.name for part in node.parts)  # type: ignore[attr-defined]
-        try:
-            field = self._schema.find_field(name, case_sensitive=self._case_sensitive)
-        except ValueError:
-            raise self._error(f"there is no column '{name}'", node) from None
-        if not self._case_sensitive:
-            alike = [other for other in self._schema.column_names if other.lower() == name.lower()]
-            if len(alike) > 1:
-                raise Unusable(f"'{name}' may be any of {', '.join(alike)}; set spark.sql.caseSensitive to true")
-        full = self._schema.find_column_name(field.field_id)
-        if full is None or not self._is_inside_structs_only(full):
-            raise Unusable(f"{name} is inside a list or a map")
-        if not isinstance(field.field_type, PrimitiveType):
-            raise Unusable(f"{name} is of type {field.field_type}; name a field inside it")
-        return _Term(full, field.field_type)
-
-    def _is_inside_structs_only(self, full: str) -> bool:
-        above = full
-        while "." in above:
-            above = above.rpartition(".")[0]
-            try:
-                if not isinstance(self._schema.find_type(above), StructType):
-                    return False
-            except ValueError:
-                # The dot is part of a name and does not separate levels.
-                continue
-        return True
+        if name not in self._columns:
+            column = find_column(self._schema, name, case_sensitive=self._case_sensitive)
+            if column is None:
+                raise self._error(f"there is no column '{name}'", node)
+            self._columns[name] = _Term(*column)
+        return self._columns[name]
 
     def _unsupported(self, reason: str, node: exp.Expression) -> InvalidArgumentError:
         """The error for an expression that Spark accepts; Iceberg has its own messages for these."""
