@@ -17,6 +17,8 @@ pytest_plugins = [
     "tests.support.plain",
     "tests.support.s3",
     "tests.support.hdfs",
+    "tests.support.gcs",
+    "tests.support.hive",
     "tests.support.rest",
     "tests.support.postgres",
 ]

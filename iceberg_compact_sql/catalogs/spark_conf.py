@@ -81,6 +81,8 @@ def pyiceberg_properties(conf: Mapping[str, str], name: str) -> dict[str, str]:
         properties |= _jdbc_properties(catalog_settings, name)
     elif kind == "hive":
         properties["uri"] = properties.get("uri") or hadoop.get("hive.metastore.uris", "")
+        if locks := hadoop.get("iceberg.engine.hive.lock-enabled"):
+            properties["engine.hive.lock-enabled"] = locks
     elif kind == "nessie":
         properties |= _nessie_properties(catalog_settings)
     elif kind == "rest":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -35,14 +36,43 @@ def with_time_limit(session: Session, properties: Mapping[str, Any]) -> Session:
     return session
 
 
+def require_connection(catalog: Any) -> None:
+    """Raise if the database of a SQL catalog cannot be reached, and detect its schema again.
+
+    pyiceberg takes an unreachable database for an empty one, and would use the newer schema for as long as it is open.
+    """
+    engine = getattr(catalog, "engine", None)
+    if engine is not None and engine.dialect.name in _DATABASES:
+        with engine.connect():
+            pass
+        catalog._init_catalog()
+
+
+def _database(uri: str) -> str:
+    return uri.partition(":")[0].partition("+")[0]
+
+
+class _NoAdviceToMigrate(logging.Filter):
+    """Drops pyiceberg's advice to migrate a database with a setting that a Spark catalog does not have."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "detected a v0 schema" not in str(record.msg)
+
+
+logging.getLogger("pyiceberg.catalog.sql").addFilter(_NoAdviceToMigrate())
+
+
 def with_limited_clients(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a catalog with limits for the clients that take them from there: databases and Glue."""
     limited = dict(properties)
     limits = timeouts_of(properties)
     uri = str(properties.get("uri", ""))
-    if uri.partition(":")[0].partition("+")[0] in _DATABASES and "connect_timeout=" not in uri:
+    if _database(uri) in _DATABASES and "connect_timeout=" not in uri:
         seconds = max(1, round(limits.connect_seconds))
         limited["uri"] = f"{uri}{'&' if '?' in uri else '?'}connect_timeout={seconds}"
+    if _database(uri) in _DATABASES:
+        # A connection that the server closed is replaced before it is used.
+        limited.setdefault("pool_pre_ping", "true")
     if str(properties.get("type", "")).lower() == "glue":
         limited.setdefault("glue.max-retries", limits.attempts)
     return limited

@@ -20,7 +20,11 @@ from pyiceberg.utils.config import Config, merge_config
 from requests import Response, Session
 
 from iceberg_compact_sql.errors import UnsupportedError
-from iceberg_compact_sql.pyiceberg_internals.catalog_timeouts import with_limited_clients, with_time_limit
+from iceberg_compact_sql.pyiceberg_internals.catalog_timeouts import (
+    require_connection,
+    with_limited_clients,
+    with_time_limit,
+)
 from iceberg_compact_sql.redaction import remember_secrets
 from iceberg_compact_sql.storage.file_io import default_to_exact_paths, with_exact_paths
 
@@ -36,12 +40,23 @@ def load_trusted_catalog(name: str, properties: Mapping[str, Any], providers: fr
     conf: dict[str, Any] = merge_config(Config().get_catalog_config(name) or {}, dict(properties))
     if _is_rest(conf):
         return _RestCatalog(name, conf, providers)
-    catalog = load_catalog(name, **with_limited_clients(properties))
+    catalog = _load_catalog(name, conf, with_limited_clients(properties))
     session = getattr(catalog, "_session", None)
     if isinstance(session, Session):
         _remember_what_is_sent(session)
     # A custom catalog class chooses its settings itself.
     return catalog if conf.get(PY_CATALOG_IMPL) else with_trusted_file_io(catalog, providers)
+
+
+def _load_catalog(name: str, conf: Mapping[str, Any], properties: dict[str, Any]) -> Catalog:
+    if str(conf.get("type", "")).lower() == "hive" and not conf.get(PY_CATALOG_IMPL):
+        # Imported late: only Hive catalogs need thrift.
+        from iceberg_compact_sql.pyiceberg_internals.hive_catalog import CheckedHiveCatalog
+
+        return CheckedHiveCatalog(name, **{**conf, **properties})
+    catalog = load_catalog(name, **properties)
+    require_connection(catalog)
+    return catalog
 
 
 def with_trusted_file_io(catalog: Catalog, providers: frozenset[str]) -> Catalog:

@@ -32,11 +32,22 @@ class ArrowStore:
             return bytes(stream.read())
 
     def read_small(self, path: str, max_bytes: int) -> bytes | None:
-        with self.open_input(path) as file:
-            return None if file.size() > max_bytes else bytes(file.read())
+        file, size_bytes = self.open_sized(path)
+        with file:
+            return None if size_bytes > max_bytes else bytes(file.read_at(size_bytes, 0))
 
     def open_input(self, path: str) -> pa.NativeFile:
         return self._fs.open_input_file(self._exact(path))
+
+    def open_sized(self, path: str) -> tuple[pa.NativeFile, int]:
+        """Return an open file and its size, from a request that other threads do not wait for.
+
+        `NativeFile.size` holds the interpreter's lock while Google's client sends its request.
+        """
+        info = self._fs.get_file_info(self._exact(path))
+        if info.type != FileType.File:
+            raise FileNotFoundError(f"{path} does not exist")
+        return self.open_input(path), info.size
 
     def open_output(self, path: str) -> ByteSink:
         sink: ByteSink = self._fs.open_output_stream(self._exact(path), compression=None)

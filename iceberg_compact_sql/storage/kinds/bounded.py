@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from iceberg_compact_sql.storage.exclusive_create import unknown_create
+from iceberg_compact_sql.storage.kinds.arrow import ArrowStore
 from iceberg_compact_sql.storage.kinds.random_access import RandomAccess
 from iceberg_compact_sql.storage.kinds.time_limit import within
 from iceberg_compact_sql.storage.protocol import ByteSink, Store, StoredFile, UnansweredError, discard, is_proved
@@ -50,8 +51,8 @@ class BoundedStore:
         return self._within(path, lambda: self._inner.read_small(path, max_bytes))
 
     def open_input(self, path: str) -> pa.NativeFile:
-        file = self._within(path, lambda: self._inner.open_input(path))
-        return pa.PythonFile(_BoundedReader(file, path, self._seconds), mode="r")
+        file, size_bytes = self._within(path, lambda: _open_sized(self._inner, path))
+        return pa.PythonFile(_BoundedReader(file, size_bytes, path, self._seconds), mode="r")
 
     def open_output(self, path: str) -> ByteSink:
         return BoundedSink(self._within(path, lambda: self._inner.open_output(path)), path, self._seconds)
@@ -97,6 +98,13 @@ class BoundedStore:
 
     def _within(self, path: str, work: Callable[[], T]) -> T:
         return within(self._seconds, path, work)
+
+
+def _open_sized(store: Store, path: str) -> tuple[pa.NativeFile, int]:
+    if isinstance(store, ArrowStore):
+        return store.open_sized(path)
+    file = store.open_input(path)
+    return file, file.size()
 
 
 def _some(files: Iterator[StoredFile]) -> list[StoredFile]:
@@ -153,10 +161,10 @@ class BoundedSink:
 class _BoundedReader(RandomAccess):
     """Random access to an open file, with a time limit for each piece."""
 
-    def __init__(self, file: pa.NativeFile, path: str, seconds: float) -> None:
+    def __init__(self, file: pa.NativeFile, size_bytes: int, path: str, seconds: float) -> None:
         super().__init__()
         self._file, self._path, self._seconds = file, path, seconds
-        self._size = within(seconds, path, file.size)
+        self._size = size_bytes
 
     def read(self, size: int | None = -1) -> bytes:
         start = min(self._position, self._size)
