@@ -5,8 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.catalog.hive import HiveCatalog
 from pyspark.sql import SparkSession
 
 from iceberg_compact_sql.catalogs.open_table import close_catalogs
@@ -50,6 +52,28 @@ def test_every_procedure(hive: Counterpart) -> None:
 @pytest.mark.parametrize("hive", ["true", "false"], indirect=True)
 def test_a_race_with_java(hive: Counterpart) -> None:
     cases.race(hive, 8)
+
+
+@pytest.mark.parametrize("hive", ["false"], indirect=True)
+def test_an_append_between_our_last_look_and_our_commit_is_kept(
+    hive: Counterpart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without locks only the comparison of the metastore can refuse our commit: pyiceberg's own loses this append."""
+    before = hive.fragment(5)
+    write_metadata: Any = HiveCatalog._write_metadata
+    appended: list[int] = []
+
+    def append_first(*arguments: Any, **options: Any) -> None:
+        if not appended:
+            appended.append(7000)
+            hive.writer.append(7000)
+        write_metadata(*arguments, **options)
+
+    # The metadata file is written after the table was read, and before the table is altered.
+    monkeypatch.setattr(HiveCatalog, "_write_metadata", staticmethod(append_first))
+    (row,) = hive.call("CALL compact_table('db.t')")
+    assert appended and row["rewritten_data_files_count"] == 5
+    assert hive.writer.ids() == [*before, 7000]
 
 
 @pytest.mark.parametrize("hive", ["true", "false"], indirect=True)

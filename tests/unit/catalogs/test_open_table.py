@@ -164,8 +164,11 @@ def test_a_missing_package_is_named_with_its_extra(
 ) -> None:
     # As on a machine that does not have it: Python refuses to import a module that is None here.
     monkeypatch.setitem(sys.modules, package, None)
+    for loaded in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, loaded)
     if module != "sql":
         monkeypatch.delitem(sys.modules, f"pyiceberg.catalog.{module}", raising=False)
+        monkeypatch.delitem(sys.modules, "iceberg_compact_sql.pyiceberg_internals.hive_catalog", raising=False)
     conf = {"spark.sql.catalog.c": "org.apache.iceberg.spark.SparkCatalog"}
     conf |= {f"spark.sql.catalog.c.{key}": value for key, value in own.items()}
     with pytest.raises(MissingDependencyError, match=message):
