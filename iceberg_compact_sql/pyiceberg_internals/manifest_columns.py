@@ -25,7 +25,8 @@ _AHEAD_BYTES = 64 * 1024**2
 # Field ids of the specification: of the manifest entry, of its file, and of the file's column statistics.
 _ENTRY = (0, 1, 3, 4)
 _FILE = (100, 101, 102, 103, 104, 131, 132, 140, 134, 135, 143, 144, 145, 142)
-_METRICS = (109, 110, 137, 125, 128)
+# NaN counts are first: they may be read alone.
+_METRICS = (137, 109, 110, 125, 128)
 
 # Positions in the list that `read_live_records` yields for each data or delete file.
 _STATUS, SNAPSHOT_ID, SEQUENCE, FILE_SEQUENCE = range(len(_ENTRY))
@@ -45,7 +46,7 @@ _STATUS, SNAPSHOT_ID, SEQUENCE, FILE_SEQUENCE = range(len(_ENTRY))
     CONTENT_SIZE,
     FIRST_ROW_ID,
 ) = range(len(_ENTRY), len(_ENTRY + _FILE))
-VALUE_COUNTS, NULL_COUNTS, NAN_COUNTS, LOWER_BOUNDS, UPPER_BOUNDS = range(
+NAN_COUNTS, VALUE_COUNTS, NULL_COUNTS, LOWER_BOUNDS, UPPER_BOUNDS = range(
     len(_ENTRY + _FILE), len(_ENTRY + _FILE + _METRICS)
 )
 
@@ -86,17 +87,20 @@ def read_contents(manifest: ManifestFile, io: FileIO) -> bytes:
     return contents
 
 
-def read_live_records(manifest: ManifestFile, contents: bytes, *, metrics: bool) -> Iterator[list[Any]]:
+def read_live_records(
+    manifest: ManifestFile, contents: bytes, *, metrics: bool, nan_counts: bool = False
+) -> Iterator[list[Any]]:
     """Yield a list of values for each live entry of a manifest, in order; positions are the constants of this module.
 
     Sequence numbers, snapshot ids and row ids are inherited as the specification says. Without `metrics` the column
-    statistics are skipped, and the lists end before them.
+    statistics are skipped, and the lists end before them; with `nan_counts` they end after the NaN counts.
     """
     manifest_sequence = manifest.sequence_number
     manifest_snapshot = manifest.added_snapshot_id
     following = first_row_id(manifest)
     live = 0
-    for values in read_columns(contents, _ENTRY + _FILE + (_METRICS if metrics else ())):
+    statistics = _METRICS if metrics else _METRICS[:1] if nan_counts else ()
+    for values in read_columns(contents, _ENTRY + _FILE + statistics):
         status = values[_STATUS]
         if status == _DELETED:
             continue

@@ -166,6 +166,7 @@ def _task(
                 end=last.end,
                 deletes=tuple(numbers[(delete.path, delete.content_offset)] for delete in deletes[position]),
                 first_row_id=file.first_row_id,
+                nan_counts=file.nan_counts,
             )
         )
     return RewriteTask(

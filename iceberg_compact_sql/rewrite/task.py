@@ -65,6 +65,8 @@ class InputSlice:
     deletes: tuple[int, ...] = ()
     # The row id of the file's first row (format version 3); None: its rows have no row ids yet.
     first_row_id: int | None = None
+    # NaN counts of the whole file by field id, of the columns for which its manifest has one.
+    nan_counts: tuple[tuple[int, int], ...] = ()
 
     @property
     def whole(self) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyiceberg.manifest import DataFileContent, ManifestFile
-from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.types import DoubleType, FloatType, IcebergType
 
 from iceberg_compact_sql.errors import UnsupportedError
 from iceberg_compact_sql.pyiceberg_internals import manifest_columns as record
@@ -34,6 +34,9 @@ class InventoryReader:
         # By spec and partition key; the key of a partition without floats is the partition itself.
         self._partitions: dict[int, dict[Partition, Partition]] = {}
         self._formats: dict[str, str] = {}
+        # Tables without floats have no NaN counts to read. Files with equal counts share one tuple.
+        self._has_floats = any(_has_floats(schema) for schema in schemas[:1])
+        self._nan_counts: dict[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] = {}
         self._key_types: dict[int, IcebergType | None] = {}
         self.files: list[LiveFile] = []
         self.deletes: list[LiveDelete] = []
@@ -82,7 +85,8 @@ class InventoryReader:
         partitions, formats = self._partitions.setdefault(spec_id, {}), self._formats
         keys = tuple(self._key_types)
         metrics = pruner is not None or bool(keys) or bool(self._bound_types)
-        for values in record.read_live_records(manifest, contents, metrics=metrics):
+        with_nans, nan_counts = self._has_floats, self._nan_counts
+        for values in record.read_live_records(manifest, contents, metrics=metrics, nan_counts=with_nans):
             # One assignment for all values: a table may have a million files.
             (
                 snapshot_id,
@@ -102,6 +106,7 @@ class InventoryReader:
             ):
                 continue
             shared = partitions.get(partition)
+            nans = tuple(values[record.NAN_COUNTS].items()) if with_nans and values[record.NAN_COUNTS] else ()
             file = LiveFile(
                 path,
                 formats.get(file_format) or self._format(file_format),
@@ -116,6 +121,7 @@ class InventoryReader:
                 tuple(offsets) if offsets else (),
                 file_sequence,
                 values[record.FIRST_ROW_ID],
+                nan_counts.setdefault(nans, nans),
             )
             append(file)
             if keys:
@@ -164,6 +170,10 @@ class InventoryReader:
             if bounds.lower is not None or bounds.upper is not None:
                 ranges[column] = bounds
         return ranges
+
+
+def _has_floats(schema: Schema) -> bool:
+    return any(isinstance(field.field_type, FloatType | DoubleType) for field in index_by_id(schema).values())
 
 
 def _metrics(values: list[Any]) -> ColumnStatistics:

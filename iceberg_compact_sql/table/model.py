@@ -67,6 +67,8 @@ class LiveFile:
     file_sequence_number: int | None = None
     # The row id of the file's first row; None before format version 3, and until the first commit after an upgrade.
     first_row_id: int | None = None
+    # Field ids of float columns with the number of their NaN values; a column that is missing has no known number.
+    nan_counts: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ class Bench:
         """Write an input file; `options` go to pyarrow's writer."""
         path = self.folder / f"input-{len(self.files):04d}.parquet"
         spec_id = options.pop("spec_id", self.specs[0].spec_id)
+        nan_counts = options.pop("nan_counts", ())
         pq.write_table(table, path, **{"compression": "zstd", "store_decimal_as_integer": True, **options})
         metadata = pq.read_metadata(path)
         first = [metadata.row_group(index).column(0) for index in range(metadata.num_row_groups)]
@@ -91,6 +92,7 @@ class Bench:
             1,
             1,
             split_offsets=offsets,
+            nan_counts=nan_counts,
         )
         self.files.append(file)
         self.deletes.append(deletes)

@@ -31,7 +31,7 @@ from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
 from iceberg_compact_sql.rewrite.scan.inputs import input_errors
 from iceberg_compact_sql.rewrite.scan.lineage import LINEAGE
 from iceberg_compact_sql.rewrite.write.column_encoder import ColumnEncoder
-from iceberg_compact_sql.rewrite.write.metrics import is_float, is_nan_free
+from iceberg_compact_sql.rewrite.write.nan_counts import NanCounts, StoredRowGroup, float_columns
 from iceberg_compact_sql.rewrite.write.output_file import ChunkedRowGroup
 from iceberg_compact_sql.rewrite.write.settings import WriterSettings
 from iceberg_compact_sql.storage.locations import split_location
@@ -182,11 +182,11 @@ class RowGroupSplicer:
         by_leaf = [[chunks[position] for chunks in inputs] for position in range(len(leaves))]
         if all(self._may_splice(chunks) for chunks in by_leaf):
             chunks_made = tuple(self._without_statistics(spliced(chunks)) for chunks in by_leaf)
-            return chunks_made, _zero_nan_counts(leaves, row_groups), True
+            return chunks_made, _nan_counts(leaves, row_groups), True
         if len(leaves) == 1 and self._may_unwrap(by_leaf[0]):
             chunk = unwrapped(by_leaf[0])
             if chunk is not None:
-                return (self._without_statistics(chunk),), _zero_nan_counts(leaves, row_groups), True
+                return (self._without_statistics(chunk),), _nan_counts(leaves, row_groups), True
         del by_leaf
         encoded = self._encoder.encode(elements, inputs)
         pa.default_memory_pool().release_unused()
@@ -223,16 +223,14 @@ class RowGroupSplicer:
         return ColumnChunk(chunk.leaf, chunk.metadata.replaced({12: None}), index, chunk.pieces)
 
 
-def _zero_nan_counts(leaves: range, row_groups: Sequence[InputRowGroup]) -> dict[int, int]:
-    """Return 0 by field id for the floats among the leaves of which no row group has a NaN."""
-    columns = [(leaf, row_groups[0].footer.leaves[leaf]) for leaf in leaves]
-    return {
-        column.field_id: 0
-        for leaf, column in columns
-        if column.field_id is not None
-        and is_float(column)
-        and all(is_nan_free(entry.footer, column, entry.trees[leaf][1]) for entry in row_groups)
-    }
+def _nan_counts(leaves: range, row_groups: Sequence[InputRowGroup]) -> dict[int, int]:
+    """Return the NaN counts by field id of the floats among the leaves that are known of every row group."""
+    counts = NanCounts()
+    if float_columns(row_groups[0].footer.leaves[leaves.start : leaves.stop]):
+        for entry in row_groups:
+            stored = StoredRowGroup.of(entry.reader, entry.row_group.index)
+            counts.add(stored.known_counts(stored.footer.leaves[leaves.start : leaves.stop]))
+    return counts.totals()
 
 
 def _are_large(chunks: Sequence[InputChunk], pages: int, uncompressed_bytes: int) -> bool:

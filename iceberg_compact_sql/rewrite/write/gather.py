@@ -15,6 +15,7 @@ from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.live_rows import InputReader, SliceRowGroup
 from iceberg_compact_sql.rewrite.task import RewriteJob, slice_bytes
 from iceberg_compact_sql.rewrite.write.encoding_threads import EncodingThreads
+from iceberg_compact_sql.rewrite.write.nan_counts import StoredRowGroup
 from iceberg_compact_sql.rewrite.write.open_files import TaskOutputs
 from iceberg_compact_sql.rewrite.write.partitioning import PartitionSplitter
 from iceberg_compact_sql.rewrite.write.row_groups import (
@@ -100,8 +101,7 @@ class RowGroupGatherer(EncodingThreads):
 
     def copy(self, reader: InputReader, row_group: SliceRowGroup, lineage: LastColumns | None) -> None:
         """Copy a row group as it is, with columns of lineage; it has no deletes, so all its rows are live."""
-        assert reader.footer is not None
-        copied_bytes = self._outputs.append(reader.file, reader.footer, row_group.index, lineage)
+        copied_bytes = self._outputs.append(reader.file, StoredRowGroup.of(reader, row_group.index), lineage)
         self.copied_row_groups += 1
         self.copied_bytes += copied_bytes
         self.read_bytes += copied_bytes

@@ -219,16 +219,6 @@ def is_nan_free(footer: ParquetFooter, leaf: LeafColumn, chunk: Struct) -> bool:
         return False
 
 
-def zero_nan_counts(footer: ParquetFooter, index: int) -> dict[int, int]:
-    """Return 0 by field id for the float columns of a row group that hold no NaN; others are not known."""
-    columns = zip(footer.leaves, footer.column_trees(index), strict=True)
-    return {
-        leaf.field_id: 0
-        for leaf, (_, chunk) in columns
-        if leaf.field_id is not None and is_float(leaf) and not leaf.repeated and is_nan_free(footer, leaf, chunk)
-    }
-
-
 def _extremes(
     footer: ParquetFooter, leaf: LeafColumn, chunks: list[Struct], codec: BoundCodec
 ) -> tuple[Any, Any] | None:

@@ -10,6 +10,7 @@ from iceberg_compact_sql.parquet.footer import ParquetFooter
 from iceberg_compact_sql.parquet.last_columns import LastColumns
 from iceberg_compact_sql.rewrite.forecast import Forecast
 from iceberg_compact_sql.rewrite.task import OutputFile, RewriteJob
+from iceberg_compact_sql.rewrite.write.nan_counts import StoredRowGroup
 from iceberg_compact_sql.rewrite.write.output_file import ChunkedRowGroup, RollingOutput, TaskFiles
 from iceberg_compact_sql.rewrite.write.row_groups import EncodedRowGroup
 from iceberg_compact_sql.table.partition_keys import exact_partition_key
@@ -34,12 +35,13 @@ class TaskOutputs:
         self._partition = partition
         self._outputs: dict[Hashable, RollingOutput] = {}
 
-    def append(self, source: Any, footer: ParquetFooter, index: int, last: LastColumns | None = None) -> int:
+    def append(self, source: Any, row_group: StoredRowGroup, last: LastColumns | None = None) -> int:
         """Copy a row group of an input, with `last` columns behind its own; return the bytes copied."""
         assert self._partition is not None
+        footer = row_group.footer
         output = self._output(self._partition, footer if last is None else last.base, copying=True)
-        copied_bytes = output.append(source, footer, index, last)
-        self._forecast.copied(footer.row_groups[index].compressed_bytes)
+        copied_bytes = output.append(source, row_group, last)
+        self._forecast.copied(footer.row_groups[row_group.index].compressed_bytes)
         return copied_bytes
 
     def append_encoded(self, row_group: EncodedRowGroup, partition: tuple[Any, ...]) -> None:

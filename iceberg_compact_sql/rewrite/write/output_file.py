@@ -17,7 +17,8 @@ from iceberg_compact_sql.parquet.joiner import CopiedRange, RowGroupJoiner, veri
 from iceberg_compact_sql.parquet.last_columns import LastColumns
 from iceberg_compact_sql.parquet.thrift import I64
 from iceberg_compact_sql.rewrite.task import OutputFile
-from iceberg_compact_sql.rewrite.write.metrics import file_metrics, zero_nan_counts
+from iceberg_compact_sql.rewrite.write.metrics import file_metrics
+from iceberg_compact_sql.rewrite.write.nan_counts import NanCounts, StoredRowGroup
 from iceberg_compact_sql.rewrite.write.row_groups import EncodedRowGroup, ProofError
 from iceberg_compact_sql.storage.protocol import ByteSink, discard, is_proved
 from iceberg_compact_sql.storage.stores import stores_of
@@ -68,35 +69,26 @@ class OpenOutput:
             self.abandon()
             raise
         self._ranges: list[CopiedRange] = []
-        # NaN counts by field id, of columns for which every row group so far has one; None before the first.
-        self._nan_counts: dict[int, int] | None = None
+        self._nan_counts = NanCounts()
 
     @property
     def position(self) -> int:
         return self._joiner.position
 
-    def append(self, source: Any, footer: ParquetFooter, index: int, last: LastColumns | None) -> int:
-        """Copy a row group of another file; only a NaN count of 0 can be known. Return the bytes copied."""
-        self._count_nans(zero_nan_counts(footer, index))
-        copied = self._joiner.copy(source, footer, [index], last)
+    def append(self, source: Any, row_group: StoredRowGroup, last: LastColumns | None) -> int:
+        """Copy a row group of another file. Return the bytes copied."""
+        self._nan_counts.add_copied(row_group)
+        copied = self._joiner.copy(source, row_group.footer, [row_group.index], last)
         self._ranges.append(copied)
         return copied.length
 
     def append_encoded(self, row_group: EncodedRowGroup) -> None:
-        self._count_nans(row_group.nan_counts)
+        self._nan_counts.add(row_group.nan_counts)
         self._ranges.append(self._joiner.copy(pa.BufferReader(row_group.buffer), row_group.footer, [0]))
 
     def append_chunks(self, row_group: ChunkedRowGroup) -> None:
-        self._count_nans(row_group.nan_counts)
+        self._nan_counts.add(row_group.nan_counts)
         self._ranges.append(self._joiner.append(row_group.rows, row_group.chunks))
-
-    def _count_nans(self, counts: Mapping[int, int]) -> None:
-        known = self._nan_counts
-        self._nan_counts = (
-            dict(counts)
-            if known is None
-            else {field_id: count + counts[field_id] for field_id, count in known.items() if field_id in counts}
-        )
 
     def close(self) -> OutputFile:
         """Finish the file, and prove that it is stored as it was written.
@@ -120,7 +112,7 @@ class OpenOutput:
             events.reach("rewrite.verify_file", path=self.path)
         if not is_proved(self._sink):
             self._read_back(size_bytes)
-        metrics = file_metrics(footer, self._files.schema, self._files.properties, self._nan_counts)
+        metrics = file_metrics(footer, self._files.schema, self._files.properties, self._nan_counts.totals())
         return OutputFile(
             path=self.path,
             size_bytes=size_bytes,
@@ -181,11 +173,12 @@ class RollingOutput:
     def is_open(self) -> bool:
         return self._open is not None
 
-    def append(self, source: Any, footer: ParquetFooter, index: int, last: LastColumns | None) -> int:
-        base, size_bytes = footer, footer.row_groups[index].compressed_bytes
+    def append(self, source: Any, row_group: StoredRowGroup, last: LastColumns | None) -> int:
+        footer = row_group.footer
+        base, size_bytes = footer, footer.row_groups[row_group.index].compressed_bytes
         if last is not None:
             base, size_bytes = last.base, size_bytes + last.size_bytes
-        return self._file_for(size_bytes, base).append(source, footer, index, last)
+        return self._file_for(size_bytes, base).append(source, row_group, last)
 
     def append_encoded(self, row_group: EncodedRowGroup) -> None:
         self._file_for(row_group.buffer.size, row_group.footer).append_encoded(row_group)

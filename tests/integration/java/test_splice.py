@@ -74,6 +74,9 @@ def test_a_delete_by_java_after_a_splice_keeps_rows_with_nan(lake: Lake) -> None
         lake.sql(f"{call}, copy => 'never')").collect()
         [last] = lake.sql(f"{call})").collect()
         assert last.spliced_columns_count + last.copied_row_groups_count > 0
+        # The count of the input's manifest entry came along, and so did the bounds.
+        bounds = "readable_metrics.d.lower_bound, readable_metrics.d.nan_value_count"
+        assert [tuple(row) for row in lake.sql(f"SELECT {bounds} FROM {{lake}}.db.n.files").collect()] == [(1.5, 300)]
         lake.sql("DELETE FROM {lake}.db.n WHERE d < 1e9")
         [found] = lake.sql("SELECT count(*), count_if(isnan(d)) FROM {lake}.db.n").collect()
         assert tuple(found) == (300, 300)

@@ -18,6 +18,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DecimalType,
+    DoubleType,
     ListType,
     LongType,
     MapType,
@@ -277,6 +278,60 @@ def test_nan_is_counted_where_rows_are_decoded_and_unknown_where_they_are_copied
     assert decoded.nan_value_counts == {3: 3}
     (copied,) = outputs(bench.rewrite(bench.job()))
     assert copied.nan_value_counts == {}
+    assert 3 not in copied.lower_bounds
+
+
+def _with_nan(bench: Bench, nans: int, rows: int, first: int, **options: Any) -> None:
+    values = pa.array([float("nan") if n < nans else float(first + n) for n in range(rows)])
+    bench.add(numbered_rows(rows, first=first).set_column(2, SCHEMA_ARROW_VALUE, values), **options)
+
+
+def test_copied_files_keep_the_nan_counts_of_their_manifests_and_so_their_bounds(bench: Bench) -> None:
+    # The first file has two row groups: its count holds because both are in the output.
+    _with_nan(bench, 3, 100, 0, row_group_size=60, nan_counts=((3, 3),))
+    _with_nan(bench, 2, 100, 100, nan_counts=((3, 2),))
+    results = bench.rewrite(bench.job())
+    assert results[0].copied_row_groups == 3
+    (output,) = outputs(results)
+    assert output.nan_value_counts == {3: 5}
+    assert from_bytes(DoubleType(), output.lower_bounds[3]) == 3.0
+    assert from_bytes(DoubleType(), output.upper_bounds[3]) == 199.0
+
+
+def test_the_nan_count_of_a_file_that_ends_in_two_outputs_is_dropped(bench: Bench) -> None:
+    _with_nan(bench, 3, 4000, 0, row_group_size=2000, nan_counts=((3, 3),))
+    job = bench.job(target_bytes=bench.files[0].size_bytes // 2)
+    found = outputs(bench.rewrite(job))
+    assert len(found) == 2
+    assert [output.nan_value_counts for output in found] == [{}, {}]
+    assert [3 in output.lower_bounds for output in found] == [False, False]
+
+
+def test_a_nan_count_of_zero_holds_for_every_row_group_of_the_file(bench: Bench) -> None:
+    _with_nan(bench, 0, 4000, 0, row_group_size=2000, nan_counts=((3, 0),))
+    found = outputs(bench.rewrite(bench.job(target_bytes=bench.files[0].size_bytes // 2)))
+    assert [output.nan_value_counts for output in found] == [{3: 0}, {3: 0}]
+    assert all(3 in output.lower_bounds for output in found)
+
+
+def test_one_file_without_a_nan_count_leaves_the_output_without(bench: Bench) -> None:
+    _with_nan(bench, 3, 100, 0, nan_counts=((3, 3),))
+    _with_nan(bench, 0, 100, 100)
+    (output,) = outputs(bench.rewrite(bench.job()))
+    assert output.nan_value_counts == {}
+    assert 3 not in output.lower_bounds
+
+
+def test_the_nan_count_of_a_file_with_deleted_rows_is_dropped(bench: Bench) -> None:
+    # The deleted row with NaN is in the first row group, which is decoded; the second one is copied.
+    _with_nan(bench, 3, 100, 0, row_group_size=60, nan_counts=((3, 3),))
+    bench.delete(0, [0])
+    results = bench.rewrite(bench.job())
+    assert results[0].copied_row_groups == 1
+    (output,) = outputs(results)
+    assert output.rows == 99
+    assert output.nan_value_counts == {}
+    assert 3 not in output.lower_bounds
 
 
 SCHEMA_ARROW_VALUE = numbered_rows(0).schema.field("value")

@@ -129,11 +129,14 @@ def test_entries_are_decoded_as_pyiceberg_decodes_them(catalog: SqlCatalog, form
                 file.sort_order_id,
             ]
             assert (values[records.CONTENT] or 0, values[records.EQUALITY_IDS]) == (file.content, file.equality_ids)
-            metrics = (file.value_counts, file.null_value_counts, file.nan_value_counts)
+            metrics = (file.nan_value_counts, file.value_counts, file.null_value_counts)
             expected = [dict(found) for found in (*metrics, file.lower_bounds, file.upper_bounds)]
-            assert [dict(found) for found in values[records.VALUE_COUNTS :]] == expected
-        without = list(records.read_live_records(manifest, records.read_contents(manifest, table.io), metrics=False))
-        assert without == [values[: records.VALUE_COUNTS] for values in ours]
+            assert [dict(found) for found in values[records.NAN_COUNTS :]] == expected
+        contents = records.read_contents(manifest, table.io)
+        without = list(records.read_live_records(manifest, contents, metrics=False))
+        assert without == [values[: records.NAN_COUNTS] for values in ours]
+        nans_only = list(records.read_live_records(manifest, contents, metrics=False, nan_counts=True))
+        assert nans_only == [values[: records.NAN_COUNTS + 1] for values in ours]
     assert decoded == 6
 
 

@@ -103,6 +103,24 @@ def test_pages_of_one_writer_are_laid_end_to_end(tmp_path: Path) -> None:
     assert outputs(results)[0].nan_value_counts == {}
 
 
+def test_spliced_floats_add_up_the_nan_counts_of_their_manifests(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for number in range(3):
+        rows = numbered_rows(20_000, first=20_000 * number)
+        values = pa.array([float("nan") if n < number else 1.5 for n in range(20_000)])
+        bench.add(
+            rows.set_column(2, rows.schema.field("value"), values),
+            use_dictionary=["name"],
+            write_page_index=True,
+            nan_counts=((3, number),),
+        )
+    results = bench.rewrite(bench.job(copy_min_row_group_bytes=2**40))
+    assert results[0].spliced_columns == 2
+    (output,) = outputs(results)
+    assert output.nan_value_counts == {3: 3}
+    assert 3 in output.lower_bounds
+
+
 def test_unique_values_are_taken_out_of_their_dictionaries(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     for number in range(3):
