@@ -79,6 +79,9 @@ class Metrics:
         self.bytes_freed = Counter("bytes_freed_total", "Bytes of deleted files", registry=registry)
         self.orphans_removed = Counter("orphan_files_removed_total", "Orphan files deleted", registry=registry)
         self.cost = Counter("cost_dollars_total", "Cost of compactions in dollars", registry=registry)
+        self.service_jobs = Counter(
+            "service_jobs_total", "Ended jobs of the service", ["procedure", "status"], registry=registry
+        )
         self.schedule_missed = Counter("schedule_missed_total", "Scheduled runs that were missed", registry=registry)
         self.http_duration = Histogram(
             "http_request_duration_seconds",

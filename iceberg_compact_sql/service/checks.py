@@ -20,6 +20,8 @@ _NOT_OVER_HTTP = frozenset(
     {"location", "file_list_view", "equal_schemes", "equal_authorities", "prefix_mismatch_mode", "force"}
 )
 _ALLOWED_WRITE_OPTIONS = ("write.parquet.", "write.metadata.metrics.")
+_COMPACTING = frozenset({"compact_table", "maintain_table", "maintain_tables"})
+_COMPACT_STEP = "compact"
 READ_ONLY = frozenset({"score_partitions", "score_tables", "history", "advise"})
 
 
@@ -99,6 +101,13 @@ def bind_request(context: Context, procedure: Procedure, table: str | None, argu
 def is_read_only(procedure: str, arguments: Mapping[str, Any]) -> bool:
     """Whether the call changes nothing."""
     return procedure in READ_ONLY or str(arguments.get("dry_run", False)).strip().lower() == "true"
+
+
+def compacts(procedure: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether the call may rewrite data files: a compaction, or maintenance with that step."""
+    steps = arguments.get("steps")
+    has_step = steps is None or _COMPACT_STEP in [str(step).strip().lower() for step in steps]
+    return procedure in _COMPACTING and has_step and not is_read_only(procedure, arguments)
 
 
 def _refuse_unsafe(procedure: Procedure, arguments: Mapping[str, Any]) -> None:

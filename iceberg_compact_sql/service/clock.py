@@ -11,6 +11,7 @@ from iceberg_compact_sql.redaction import masked_logger
 from iceberg_compact_sql.service.jobs import Job, JobRequest, Status
 from iceberg_compact_sql.service.queue import Submitted
 from iceberg_compact_sql.service.schedules import Schedule, due, schedules_of
+from iceberg_compact_sql.service.scores import deepest_partition
 from iceberg_compact_sql.service.triggers import TriggerState, after_look, after_run, decide, figures_of
 
 if TYPE_CHECKING:
@@ -278,7 +279,8 @@ class Clock:
                 if scored.score is None:
                     continue
                 written = scored.score.last_written_ms
-                known = replace(known, location=location, figures=figures_of(scored.score), written_ms=written)
+                figures = figures_of(scored.score) | self._depth(schedule, match)
+                known = replace(known, location=location, figures=figures, written_ms=written)
             known = after_look(known, when, now_ms)
             triggers[match.shown] = known
             if self._decide(schedule, match, known, now_ms) and schedule.dry:
@@ -288,6 +290,26 @@ class Clock:
             merged = {**self._states.get(schedule.name, {}).get("triggers", {})}
             merged |= {table: asdict(known) for table, known in triggers.items()}
             self._save(schedule.name, triggers=merged)
+
+    def _depth(self, schedule: Schedule, match: MatchingTable) -> dict[str, float]:
+        """The clustering depth of a table as a figure; read only for a threshold that asks for it."""
+        if schedule.when is None or schedule.when.depth is None:
+            return {}
+        target = self.service.scores_target()
+        try:
+            depth = deepest_partition(self.service.context(), match.quoted, schedule.arguments, target_bytes=target)
+        except IcebergCompactError as error:
+            # The other thresholds are compared all the same.
+            _log.warning("trigger %s: depth: %s", schedule.name, error)
+            return {}
+        if depth is None:
+            _log.warning(
+                "trigger %s: depth: table %s has no sort order; set one, or give sort_order in options",
+                schedule.name,
+                match.shown,
+            )
+            return {}
+        return {"depth": depth}
 
     def _decide(self, schedule: Schedule, match: MatchingTable, known: TriggerState, now_ms: int) -> bool:
         """Start the run that the figures ask for; returns whether they do. A dry one is only written down."""

@@ -23,7 +23,7 @@ from iceberg_compact_sql.errors import IcebergCompactError
 from iceberg_compact_sql.events import Observer
 from iceberg_compact_sql.redaction import masked_logger, remember_secrets
 from iceberg_compact_sql.report.metrics import Metrics, TableFigures
-from iceberg_compact_sql.service.checks import checked_request, is_read_only, read_call
+from iceberg_compact_sql.service.checks import checked_request, compacts, read_call
 from iceberg_compact_sql.service.clock import Clock
 from iceberg_compact_sql.service.configuration.config import ServiceConfig
 from iceberg_compact_sql.service.configuration.settings import spark_settings
@@ -41,7 +41,6 @@ from iceberg_compact_sql.units import parse_size
 _log = masked_logger(__name__)
 _PROGRESS_SECONDS = 2.0
 _CLEAN_SECONDS = 3600.0
-_COMPACTING = ("compact_table", "maintain_table")
 
 
 class Service:
@@ -143,8 +142,7 @@ class Service:
         """The checked request of a procedure, with what its run is expected to take."""
         request = checked_request(self.context(), procedure, table, arguments, **facts)
         # A score is about a compaction; other procedures take as long as they took the last time.
-        compacts = request.procedure in _COMPACTING and not is_read_only(request.procedure, arguments)
-        estimate = self.scores.estimate(request.table) if compacts else None
+        estimate = self.scores.estimate(request.table) if compacts(request.procedure, arguments) else None
         if estimate is None:
             return replace(request, estimated_seconds=self._last_seconds(request))
         return replace(
@@ -216,9 +214,9 @@ class Service:
 
     def metrics_text(self) -> bytes:
         """The metrics as Prometheus reads them, with the gauges of this moment."""
-        counts = self.store.counts()
-        running = sum(counts.get(status.value, 0) for status in ACTIVE)
-        self.metrics.set_queue(pending=counts.get(Status.QUEUED.value, 0), active=running)
+        unfinished = [status for status, procedure, given in self.store.unfinished() if compacts(procedure, given)]
+        waiting = sum(status is Status.QUEUED for status in unfinished)
+        self.metrics.set_queue(pending=waiting, active=len(unfinished) - waiting)
         scored = ((table.match.shown, table.score) for table in self.scores.tables() if table.score is not None)
         self.metrics.set_scores(
             TableFigures(name, score.score, score.data_files, score.small_files, score.snapshots)
@@ -232,7 +230,7 @@ class Service:
         self._interrupted = self.queue.recover()
         for job in self._interrupted:
             # When it ended is not known: only that another process found it.
-            self.metrics.job_ended(job.status.value, seconds=None)
+            self._count(job, seconds=None)
         if self.engine is not None:
             self.engine.open()
         else:
@@ -302,9 +300,15 @@ class Service:
 
     def _finished(self, job: Job) -> None:
         if job.status in FINAL:
-            self.metrics.job_ended(job.status.value, seconds=job.seconds)
+            self._count(job, seconds=job.seconds)
         self.clock.finished(job)
         self.scores.forget(job.table)
+
+    def _count(self, job: Job, *, seconds: float | None) -> None:
+        """Count a job that is over, and a compaction as one."""
+        self.metrics.service_jobs.labels(job.procedure, job.status.value).inc()
+        if compacts(job.procedure, job.arguments):
+            self.metrics.job_ended(job.status.value, seconds=seconds)
 
     def _make_engine(self) -> Engine:
         return Engine(self._start_spark, self._forget_spark, lives=self._spark_lives, on_ready=self._ready)

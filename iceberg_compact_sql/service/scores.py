@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from iceberg_compact_sql.actions.context import Context
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from iceberg_compact_sql.plan.table_scores import TableScore
 
 EVERY_SECONDS = 300.0
+# Orders of several columns, which take plain names of columns beside the strategy.
+_CURVES = ("zorder", "hilbert")
 
 
 class Scores:
@@ -93,6 +95,29 @@ class Scores:
     def estimate(self, table: str | None) -> TableScore | None:
         """The last score of a table; None where it is not known."""
         return next((scored.score for scored in self.tables() if scored.match.shown == table), None)
+
+
+def deepest_partition(
+    context: Context, table: str, arguments: Mapping[str, Any], *, target_bytes: int | None
+) -> float | None:
+    """The clustering depth of the deepest partition that a run with these arguments may take.
+
+    Measured over their `sort_order`, else over the table's own order; None where there is neither.
+    """
+    from iceberg_compact_sql.actions.score import ScoreRequest, score
+
+    order, strategy = arguments.get("sort_order"), str(arguments.get("strategy", "")).lower()
+    if order is not None and strategy in _CURVES and not str(order).strip().lower().startswith(f"{strategy}("):
+        order = f"{strategy}({order})"
+    request = ScoreRequest(
+        table=table,
+        branch=arguments.get("branch") or "main",
+        target_bytes=target_bytes,
+        where=arguments.get("where"),
+        cluster_by=order,
+    )
+    depths = (partition.clustering_depth for partition in score(request, context).partitions)
+    return max((depth for depth in depths if depth is not None), default=None)
 
 
 def score_json(scored: ScoredTable) -> dict[str, Any]:

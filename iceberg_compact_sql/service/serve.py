@@ -139,11 +139,16 @@ def serve(config: ServiceConfig, *, demo: bool = False) -> int:
 
 
 def _make_demo(service: Service) -> None:
-    """Create the table of the quickstart in the embedded catalog, unless it is there."""
+    """Create the table of the quickstart in the embedded catalog, unless it is there.
+
+    Spark comes first: the service is ready as early as without a demo.
+    """
     # Imported late for start-up time: only --demo needs it.
     from iceberg_compact_sql.catalogs.open_table import open_catalog
     from iceberg_compact_sql.demo.lake import TABLE, make_demo_table
 
+    while service.engine is not None and service.engine.state == "starting" and service.accepts_jobs:
+        time.sleep(0.1)
     try:
         catalog = open_catalog(service.context().view, "local")
         if not catalog.table_exists(TABLE):

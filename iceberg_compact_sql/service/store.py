@@ -189,6 +189,13 @@ class Store:
             rows = connection.execute(sa.select(JOBS.c.status, sa.func.count()).group_by(JOBS.c.status))
             return {str(row[0]): int(row[1]) for row in rows}
 
+    def unfinished(self) -> list[tuple[Status, str, dict[str, Any]]]:
+        """Status, procedure and arguments of the jobs that wait or run."""
+        over = [status.value for status in FINAL]
+        query = sa.select(JOBS.c.status, JOBS.c.procedure, JOBS.c.arguments).where(JOBS.c.status.not_in(over))
+        with self.engine.connect() as connection:
+            return [(Status(row[0]), str(row[1]), json.loads(row[2])) for row in connection.execute(query)]
+
     def jobs_by_day(self, since_ms: int) -> list[tuple[int, str, int]]:
         """Day (from the epoch), status and count of the jobs that were created since."""
         day = sa.cast(JOBS.c.created_ms / 86_400_000, sa.Integer).label("day")

@@ -186,8 +186,6 @@ class When(_Model):
 
     @model_validator(mode="after")
     def _some(self) -> When:
-        if self.depth is not None:
-            raise ValueError("depth is not supported yet: tables are scored without their clustering depth")
         if not self.thresholds():
             raise ValueError("give at least one threshold, such as small_files: 200")
         return self

@@ -57,7 +57,6 @@ WRONG = [
     ("spark: {master: 'local[*]', connect: 'sc://x'}", "spark: give one of master and connect"),
     ("tables: [{name: t, strategy: fast}]", "there is no strategy 'fast'"),
     ("tables: [{name: t, when: {every: 5m}}]", "tables[0].when: give at least one threshold"),
-    ("tables: [{name: t, when: {depth: 6}}]", "depth is not supported yet"),
     ("tables: [{name: t, window: late}]", "tables[0].window: 'late' is not a window: write 22:00-06:00"),
     ("catalog: {uri: '${NOT_THERE}'}", "catalog.uri: the environment variable NOT_THERE is not set"),
     ("x: !!python/object:os.system {}", "the YAML uses a tag, which is refused"),
