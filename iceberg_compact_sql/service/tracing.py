@@ -12,6 +12,7 @@ from iceberg_compact_sql.redaction import masked_logger
 from iceberg_compact_sql.service.jobs import Job
 
 _log = masked_logger(__name__)
+_SERVICE_NAME, _UNNAMED = "service.name", "unknown_service"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
@@ -37,8 +38,11 @@ def start_tracing(endpoint: str | None) -> Callable[[], None]:
             error.name,
         )
         return lambda: None
-    # The variables name the service and further attributes; they win.
-    provider = TracerProvider(resource=Resource({"service.name": "iceberg-compact-sql"}).merge(Resource.create()))
+    resource = Resource.create()
+    if str(resource.attributes.get(_SERVICE_NAME, _UNNAMED)).startswith(_UNNAMED):
+        # The variables name the service and further attributes; without them the SDK has a name of its own.
+        resource = resource.merge(Resource({_SERVICE_NAME: "iceberg-compact-sql"}))
+    provider = TracerProvider(resource=resource)
     # Without an endpoint of its own the exporter reads the variables.
     make = exporters.OTLPSpanExporter
     exporter = make() if endpoint is None else make(f"{endpoint.rstrip('/')}/v1/traces")

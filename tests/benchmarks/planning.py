@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import (
     DataFile,
@@ -57,7 +58,12 @@ BY_DAY = PartitionSpec(PartitionField(DAY_ID, 1000, DayTransform(), "day"))
 
 def make_big_table(folder: Path, files: int, manifests: int) -> Table:
     """A table of many small files that exist in the metadata only."""
-    table = make_table(make_catalog(folder), "db.big", SCHEMA, BY_DAY)
+    return fill_big_table(make_catalog(folder), files, manifests)
+
+
+def fill_big_table(catalog: Catalog, files: int, manifests: int) -> Table:
+    """The same in a catalog that has the namespace `db`."""
+    table = make_table(catalog, "db.big", SCHEMA, BY_DAY)
     snapshot_id = table.metadata.new_snapshot_id()
     written = [_manifest(table, snapshot_id, number, files // manifests) for number in range(manifests)]
     commit_manifests(table, written, snapshot_id, Operation.APPEND, {}, "main")

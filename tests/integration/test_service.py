@@ -2,55 +2,38 @@
 
 from __future__ import annotations
 
-import random
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.benchmarks.service_load import SHORT, measure
+from tests.soak.service import soak
 from tests.support.browser import NoBrowserError, find_chromium, launch_browser, open_page
-from tests.support.oracle import assert_readable, rows
 from tests.support.plain import PlainLake
 from tests.support.service import ServiceProcess
 from tests.unit.actions.test_compact_faults import fragmented
-
-COMPACT = {"table": "db.t", "options": {"target": "1MB", "rewrite_all": True, "copy": "never"}}
-FINAL = ("success", "failed", "cancelled", "interrupted")
 
 
 def document(lake: PlainLake, folder: Path, **more: Any) -> dict[str, Any]:
     return {"spark": {"conf": lake.conf}, "state": {"folder": str(folder / "state")}, **more}
 
 
-def test_killed_at_any_moment_every_job_ends_once_and_no_row_is_lost(plain_lake: PlainLake, tmp_path: Path) -> None:
-    before = rows(fragmented(plain_lake))
-    settings = document(plain_lake, tmp_path)
-    acknowledged: list[str] = []
-    for _ in range(3):
-        service = ServiceProcess(tmp_path, settings)
-        for number in range(3):
-            body = {**COMPACT, "options": {**COMPACT["options"], "max_files": 1000 + number}}  # type: ignore[dict-item]
-            acknowledged.append(service.post("/api/v1/compact", body)["job_id"])
-        time.sleep(random.random())
-        service.kill()
-    ended: dict[str, dict[str, Any]] = {}
-    with ServiceProcess(tmp_path, settings) as service:
-        for _ in range(1200):
-            jobs = {job["job_id"]: job for job in service.get("/api/v1/jobs?limit=100")["jobs"]}
-            ended = {job_id: job for job_id, job in jobs.items() if job["status"] in FINAL}
-            if len(ended) == len(jobs):
-                break
-            time.sleep(0.05)
-    assert set(acknowledged) == set(ended)
-    assert {job["status"] for job in ended.values()} <= {"success", "interrupted"}
-    table = plain_lake.load("db.t")
-    assert rows(table) == before
-    assert_readable(table)
-    # Every snapshot of ours belongs to exactly one job, which reports it.
-    reported = [snapshot for job in ended.values() for snapshot in (job["committed"] or {}).get("snapshots", [])]
-    ours = [s.snapshot_id for s in table.metadata.snapshots if s.summary and s.summary.get("iceberg-compact.run-id")]
-    assert sorted(reported) == sorted(ours)
+def test_killed_at_any_moment_every_job_ends_once_and_no_row_is_lost(tmp_path: Path, seed: int) -> None:
+    found = soak(tmp_path, rounds=3, seconds=0, seed=seed)
+    assert found["kills of the service"] == 3 and found["jobs success"] > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_long_soak_with_spark(tmp_path: Path, seed: int) -> None:
+    found = soak(tmp_path, rounds=None, seconds=900, seed=seed, with_spark=True)
+    assert found["kills of Spark"] > 0 and found["commits"] > 0
+
+
+def test_a_short_load_is_answered_and_every_job_ends(tmp_path: Path) -> None:
+    figures = measure(tmp_path, SHORT, with_spark=False)
+    assert figures["read_ms"]["count"] > 0 and figures["submit_ms"]["count"] == SHORT.submits
 
 
 def test_the_page_in_a_browser(plain_lake: PlainLake, tmp_path: Path) -> None:

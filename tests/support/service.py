@@ -20,6 +20,7 @@ import uvicorn
 from iceberg_compact_sql.service.configuration.config import service_config
 from iceberg_compact_sql.service.http.app import create_app
 from iceberg_compact_sql.service.process import Service
+from iceberg_compact_sql.service.tracing import start_tracing
 
 
 class ServiceProcess:
@@ -71,11 +72,13 @@ class ServiceProcess:
 
 def _main(config: str, port: str) -> None:
     service = Service(service_config(json.loads(Path(config).read_text())), with_spark=False)
+    stop_tracing = start_tracing(service.config.tracing.otlp_endpoint)
     service.open()
     try:
         uvicorn.run(create_app(service), host="127.0.0.1", port=int(port), log_level="warning")
     finally:
         service.close()
+        stop_tracing()
 
 
 if __name__ == "__main__":

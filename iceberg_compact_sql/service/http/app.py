@@ -59,17 +59,25 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 def create_app(service: Service) -> FastAPI:
     """The application of a service that is open."""
     # The documentation pages of FastAPI load scripts from another host, which the policy forbids.
-    app = FastAPI(title="iceberg-compact-sql", version=VERSION, docs_url=None, redoc_url=None, responses=_ERRORS)
+    app = FastAPI(
+        title="iceberg-compact-sql",
+        version=VERSION,
+        docs_url=None,
+        redoc_url=None,
+        responses=_ERRORS,
+        # Generated clients name their functions by it.
+        generate_unique_id_function=lambda route: route.name,
+    )
     app.state.service = service
     app.include_router(api_jobs.router)
     app.include_router(api_tables.router)
     app.include_router(page.router)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
-    for path in ("/health", "/api/v1/health"):
-        app.add_api_route(path, _health, methods=["GET"], operation_id=f"health{len(path)}")
-    app.add_api_route("/health/live", _live, methods=["GET"])
-    for path in ("/metrics", "/api/v1/metrics"):
-        app.add_api_route(path, _metrics, methods=["GET"], operation_id=f"metrics{len(path)}")
+    for path, name in (("/health", "health"), ("/api/v1/health", "api_health")):
+        app.add_api_route(path, _health, methods=["GET"], name=name)
+    app.add_api_route("/health/live", _live, methods=["GET"], name="live")
+    for path, name in (("/metrics", "metrics"), ("/api/v1/metrics", "api_metrics")):
+        app.add_api_route(path, _metrics, methods=["GET"], name=name)
     app.add_exception_handler(IcebergCompactError, _own_error)
     app.add_exception_handler(RequestValidationError, _wrong_shape)
     app.add_exception_handler(HTTPException, _http_error)

@@ -13,6 +13,9 @@ from pyspark.sql import SparkSession
 from iceberg_compact_sql.catalogs.open_table import close_catalogs, open_table
 from iceberg_compact_sql.catalogs.session_view import SessionView
 from iceberg_compact_sql.errors import NotFoundError, UnsupportedError
+from iceberg_compact_sql.service.configuration.config import service_config
+from iceberg_compact_sql.service.process import Service
+from tests.support.counting_proxy import CountingProxy
 from tests.support.rest import RestServer
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -34,6 +37,36 @@ def test_a_table_is_opened_committed_to_and_reloaded(rest_server: RestServer) ->
     opened.table.append(ROWS)
     table.append(ROWS)
     assert opened.reload().table.scan().to_arrow().num_rows == 4
+
+
+def test_a_trigger_of_the_service_costs_one_request_for_each_look(rest_server: RestServer, tmp_path: Path) -> None:
+    namespace = rest_server.new_namespace()
+    table = rest_server.open().create_table(f"{namespace}.t", ROWS.schema)
+    table.append(ROWS)
+    with CountingProxy(rest_server.uri) as proxy:
+        conf = {**rest_server.spark_conf("remote"), "spark.sql.catalog.remote.uri": proxy.endpoint}
+        document = {
+            "spark": {"conf": conf},
+            "state": {"folder": str(tmp_path / "state")},
+            "scheduler": {"enabled": False},
+            "tables": [{"name": f"remote.{namespace}.t", "when": {"small_files": 2, "every": "5m"}}],
+        }
+        service = Service(service_config(document), with_spark=False)
+        try:
+            service.clock.open()
+            now_ms = service.queue.now_ms()
+            service.clock.tick(now_ms)
+            for look in range(1, 4):
+                proxy.reset()
+                service.clock.tick(now_ms + look * 300_000)
+                # The table has not changed: it is loaded, and neither listed nor scored.
+                assert proxy.counts() == {"GET other": 1}
+            table.append(ROWS)
+            service.clock.tick(now_ms + 4 * 300_000)
+            [job], _ = service.store.jobs()
+            assert job.note == "small_files 2 >= 2"
+        finally:
+            service.close()
 
 
 def test_what_is_missing_is_explained(rest_server: RestServer) -> None:
