@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyiceberg.io import FileIO
 
+from iceberg_compact_sql.garbage_collector import garbage_collector_off
 from iceberg_compact_sql.redaction import redact, remember_secrets
 from iceberg_compact_sql.rewrite.clustering.sorted_task import rewrite_in_order
 from iceberg_compact_sql.rewrite.copy.gather import SpliceGatherer
@@ -111,10 +112,12 @@ def _rewrite(job: RewriteJob, task: RewriteTask, io: FileIO, created: list[str])
     readers = open_inputs(job, task, io, dictionaries=True)
     copy_candidates: list[InputReader] = []
     try:
-        if may_copy(job, task):
-            copy_candidates = open_candidates(readers)
-        decoded_bytes = sum(map(slice_bytes, task.inputs[len(copy_candidates) :]))
-        plan = plan_copies(job, copy_candidates, decoded_bytes, settings, arrow_schema)
+        # The parsed footers of all inputs stay; their number is limited.
+        with garbage_collector_off():
+            if may_copy(job, task):
+                copy_candidates = open_candidates(readers)
+            decoded_bytes = sum(map(slice_bytes, task.inputs[len(copy_candidates) :]))
+            plan = plan_copies(job, copy_candidates, decoded_bytes, settings, arrow_schema)
         encoder = RowGroupEncoder(schema, arrow_schema, plan.settings, checksum=checksum)
         splitter = PartitionSplitter(schema, spec) if task.partition is None else None
         with (

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from iceberg_compact_sql.events import ThreadPool, reach, stop_if_cancelled
+from iceberg_compact_sql.garbage_collector import garbage_collector_off
 from iceberg_compact_sql.parquet.chunk import ColumnChunk
 from iceberg_compact_sql.parquet.column_file import column_elements, leaf_ranges
 from iceberg_compact_sql.parquet.footer import CODECS, FooterError, ParquetFooter, read_range
@@ -152,19 +153,23 @@ class RowGroupSplicer:
             work[-len(LINEAGE) :] = [
                 partial(self._lineage, make_chunk, base, inputs) for make_chunk in (row_id_chunk, last_updated_chunk)
             ]
-        if self._pool is None:
-            made = [make() for make in work]
-        else:
-            futures = [self._pool.submit(make) for make in work]
-            try:
-                made = [future.result() for future in futures]
-            finally:
-                for future in futures:
-                    future.cancel()
+        # Nothing becomes garbage here but a few small objects of each input.
+        with garbage_collector_off():
+            made = self._made(work)
         chunks = tuple(chunk for column in made for chunk in column[0])
         nan_counts = {field_id: count for column in made for field_id, count in column[1].items()}
         spliced_columns = sum(len(column[0]) for column in made if column[2])
         return SplicedRowGroup(ChunkedRowGroup(rows, base, chunks, nan_counts), spliced_columns)
+
+    def _made(self, work: Sequence[Callable[[], _MadeColumn]]) -> list[_MadeColumn]:
+        if self._pool is None:
+            return [make() for make in work]
+        futures = [self._pool.submit(make) for make in work]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
 
     def _lineage(
         self,
